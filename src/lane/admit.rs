@@ -41,7 +41,7 @@ struct Session {
     behind: Cell<u32>,
     /// It has locked a row that it has declared to read.
     has_shared: Cell<bool>,
-    /// It has locked, or changed, a row that it has not declared, or was going to.
+    /// It has used a row that it has not declared, or was going to.
     is_beyond: OfTransaction<bool>,
     /// Declared writes until the next transaction is woken; 0 if it is not, or has been.
     until_wake: Cell<u32>,
@@ -76,19 +76,17 @@ pub fn is_patient() -> bool {
     is_in() && !SESSION.is_beyond.get()
 }
 
-/// The transaction is going to lock, or to change, a row that it has not declared.
+/// The transaction, which has declared keys, uses a row that it has not declared.
 #[inline]
 pub fn go_beyond() {
-    if is_in() {
-        SESSION.is_beyond.set(true);
-    }
+    SESSION.is_beyond.set(true);
 }
 
-/// Runs what may wait for the lock of a row. A patient transaction is not to be the victim of a
-/// deadlock: the deadlock detector looks earlier for the others in it. They cannot all be patient.
-/// A patient one that keeps another from a row has checked a foreign key there, before the other
-/// one declared the row. So it is the one that declared earlier, and that cannot be all around a
-/// cycle. (A row whose key changes counts by the new key; so there may be such cycles.)
+/// Runs what may wait for the lock of a declared row. A patient transaction is not to be the victim
+/// of a deadlock: the deadlock detector looks earlier for the others in it. They cannot all be
+/// patient. A patient one that keeps another from a declared row has checked a foreign key there,
+/// before the other one declared the row. So it is the one that declared earlier, and that cannot
+/// be all around a cycle. (A row whose key changes counts by the new key: such cycles may be.)
 #[inline]
 pub fn patiently<R>(body: impl FnOnce() -> R) -> R {
     if is_patient() {

@@ -104,24 +104,26 @@ pub unsafe fn before_lock(
 }
 
 /// Before it is locked as a foreign key's check does it, which keeps nobody from writing. Nobody
-/// waits for anybody in the lane because of that. It is beyond the declaration only if others have
-/// declared the row by now (`admit::patiently` says why).
+/// waits for anybody in the lane because of that. Beyond the declaration is only what others have
+/// declared to write by now (`admit::patiently` says why).
 ///
 /// # Safety
 /// As for `before_delete`.
 unsafe fn before_check(rel: pg_sys::Relation, packed_tid: u64) -> bool {
     begin();
-    IS_WITHIN.set(true);
     if admit::is_patient()
         && let Some(lane) = memory().lane
-    {
         // SAFETY: by the contract.
-        unsafe {
-            if let Some((relation, table)) = place_of(rel) {
-                let keys = image_of_version(table, rel, packed_tid);
-                let is_declared = || lane.declared_for(process::me(), relation, &keys).is_some();
-                IS_WITHIN.set(!lane.may_be_held(relation, &keys) || is_declared());
-            }
+        && let Some((relation, table)) = unsafe { place_of(rel) }
+    {
+        let me = process::me();
+        // SAFETY: by the contract.
+        let keys = unsafe { image_of_version(table, rel, packed_tid) };
+        let is_within = lane.declared_for(me, relation, &keys).is_some();
+        IS_WITHIN.set(is_within);
+        let look = |lane: Lane<'static>| lane.is_wanted_by_others(me, relation, keys);
+        if !is_within && lane.may_be_held(relation, &keys) && memory().with_lane(lane, look) {
+            admit::go_beyond();
         }
     }
     true
@@ -213,24 +215,27 @@ unsafe fn image_of_version(table: &Table, rel: pg_sys::Relation, packed_tid: u64
     }
 }
 
+/// Whether a transaction that has declared keys has declared this use of one, which is noted.
+fn is_declared(lane: Lane<'static>, wanted: &Item) -> bool {
+    match lane.declared_for(process::me(), wanted.relation, &wanted.keys) {
+        Some(Mode::Write) => admit::note_write(lane),
+        Some(Mode::Read) if wanted.mode == Mode::Read => admit::note_share(),
+        _ => {
+            admit::go_beyond();
+            strict::check_write(wanted);
+            return false;
+        }
+    }
+    true
+}
+
 /// # Safety
 /// Nothing with a destructor is alive in the callers.
 unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy::Type) -> bool {
     let me = process::me();
-    if admit::is_in() {
-        match lane.declared_for(me, wanted.relation, &wanted.keys) {
-            Some(Mode::Write) => {
-                IS_WITHIN.set(true);
-                admit::note_write(lane);
-                return true;
-            }
-            Some(Mode::Read) if wanted.mode == Mode::Read => {
-                IS_WITHIN.set(true);
-                admit::note_share();
-                return true;
-            }
-            _ => strict::check_write(&wanted),
-        }
+    if admit::is_in() && is_declared(lane, &wanted) {
+        IS_WITHIN.set(true);
+        return true;
     }
     WANTED.set(Some(wanted));
     IS_ANNOUNCING.set(true);
@@ -321,14 +326,17 @@ fn while_asking<R>(body: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Locks, or writes to, the row that the transaction wanted last. One that has kept to its
-/// declaration is not to be the victim of a deadlock there.
+/// Locks, or writes to, the row that the transaction wanted last: patiently, if that is within its
+/// declaration.
 #[inline]
 pub fn asking(heap: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
-    if !IS_WITHIN.get() {
-        admit::go_beyond();
-    }
-    let result = while_asking(|| admit::patiently(heap));
+    let result = while_asking(|| {
+        if IS_WITHIN.get() {
+            admit::patiently(heap)
+        } else {
+            heap()
+        }
+    });
     if result == TM_Result::TM_WouldBlock {
         leave();
     }

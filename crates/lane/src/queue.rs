@@ -300,6 +300,17 @@ impl<'a> Lane<'a> {
         !self.queues[at].is_empty()
     }
 
+    /// Whether others than `me` have declared to write to these keys, granted or queued. Under the
+    /// lane's lock.
+    pub fn is_wanted_by_others(&self, me: SeatId, relation: Relation, keys: Interval) -> bool {
+        let read = Item {
+            relation,
+            keys,
+            mode: Mode::Read,
+        };
+        self.others(read, me).next().is_some()
+    }
+
     /// What process `me` has to do before it writes to these keys, or locks them so that others
     /// cannot write (the mode of `wanted`). Its transaction `id` has declared nothing. It has
     /// announced the keys, for this write or before. Under the lane's lock.
