@@ -96,7 +96,10 @@ pub unsafe fn before_lock(
     // SAFETY: by the contract.
     unsafe {
         match mode {
-            LockTupleMode::LockTupleKeyShare => before_check(rel, packed_tid),
+            LockTupleMode::LockTupleKeyShare => {
+                before_check(rel, packed_tid);
+                true
+            }
             LockTupleMode::LockTupleShare => before_version(rel, packed_tid, Mode::Read, policy),
             _ => before_version(rel, packed_tid, Mode::Write, policy),
         }
@@ -109,7 +112,7 @@ pub unsafe fn before_lock(
 ///
 /// # Safety
 /// As for `before_delete`.
-unsafe fn before_check(rel: pg_sys::Relation, packed_tid: u64) -> bool {
+unsafe fn before_check(rel: pg_sys::Relation, packed_tid: u64) {
     begin();
     if admit::is_patient()
         && let Some(lane) = memory().lane
@@ -126,7 +129,6 @@ unsafe fn before_check(rel: pg_sys::Relation, packed_tid: u64) -> bool {
             admit::go_beyond();
         }
     }
-    true
 }
 
 /// # Safety
