@@ -152,7 +152,7 @@ impl FetchBy for InFrontOfHeap {
     unsafe fn fetch(call: Fetch) -> bool {
         // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
         unsafe {
-            let found = call.heap();
+            let found = hotlock::found::fetch(call);
             fetched(call, found);
             found
         }

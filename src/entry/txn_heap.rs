@@ -2,6 +2,7 @@
 //! the next one does, heap's or hotlock's, and tells `range_occ`.
 
 use super::heap::{self, FetchBy, index_fetch_tuple};
+use crate::hotlock::found;
 use crate::lane::respect;
 use crate::pg::error::guarded;
 use crate::pg::{tuple, xact};
@@ -68,7 +69,7 @@ impl FetchBy for Tracked {
             if session::is_expecting() {
                 return index_fetch_first_tuple(call);
             }
-            rows::tuple(call)
+            rows::tuple(call, |call| call.heap())
         }
     }
 }
@@ -80,7 +81,7 @@ unsafe fn index_fetch_first_tuple(call: Fetch) -> bool {
     // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
     unsafe {
         check_fetch(call.scan, call.snapshot);
-        rows::tuple(call)
+        rows::tuple(call, |call| call.heap())
     }
 }
 
@@ -92,7 +93,7 @@ impl FetchBy for TrackedInFront {
         // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
         unsafe {
             check_fetch(call.scan, call.snapshot);
-            let found = rows::tuple(call);
+            let found = rows::tuple(call, |call| found::fetch(call));
             heap::fetched(call, found);
             found
         }

@@ -22,6 +22,7 @@ mod errors;
 mod explain;
 pub mod fk_check;
 mod flush;
+pub mod found;
 mod front;
 mod functions;
 mod gate;

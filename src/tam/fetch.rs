@@ -104,16 +104,17 @@ pub unsafe fn end(fetch: *mut IndexFetchTableData) {
     }
 }
 
-/// `index_fetch_tuple`.
+/// `index_fetch_tuple`. What is not known goes heap's way, or another one that does what heap's
+/// does.
 ///
 /// # Safety
 /// `call` has the executor's arguments, which are valid until this returns.
 #[inline]
-pub unsafe fn tuple(call: call::Fetch) -> bool {
+pub unsafe fn tuple(call: call::Fetch, heaps_way: impl FnOnce(call::Fetch) -> bool) -> bool {
     // SAFETY: the executor's descriptor, slot and flags are valid until the call returns.
     unsafe {
         let Some(ours) = ours(call.scan) else {
-            return call.heap();
+            return heaps_way(call);
         };
         let (block, row) = (block_of(call.tid), (*call.tid).ip_posid);
         if !ours.is_on(block) {
@@ -140,7 +141,7 @@ pub unsafe fn tuple(call: call::Fetch) -> bool {
                 return true;
             }
         }
-        let found = call.heap();
+        let found = heaps_way(call);
         let fetch = call.scan.cast::<Fetch>();
         (*fetch).block = block;
         (*fetch).turn = swap::heaps_turns();

@@ -1,7 +1,8 @@
 //! The shared state of a hot row and of a transaction's membership in it.
 
 use crate::{
-    Identity, KEY_COLUMNS, LABEL_BYTES, MemberId, Obstacle, Word32, Word64, identity::KEY_BYTES,
+    Identity, KEY_COLUMNS, LABEL_BYTES, MemberId, Obstacle, Word32, Word64, found::Places,
+    identity::KEY_BYTES,
 };
 
 /// Index of a hot row's slot.
@@ -47,6 +48,9 @@ pub struct Row {
     pub(crate) holding: Word32,
     pub(crate) handovers: Word32,
     pub(crate) released_at: Word64,
+
+    /// Where index scans have found the row.
+    pub found: Places,
 
     // The dependency list (chain.rs).
     pub(crate) chain_first: Word32,
@@ -349,6 +353,7 @@ impl Row {
             .obstacles
             .iter()
             .for_each(|count| count.set(0));
+        self.found.forget();
         if promotion.earned == 0 {
             self.expect_update();
         }

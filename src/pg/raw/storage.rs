@@ -48,6 +48,15 @@ unsafe extern "C-unwind" {
         failure: *mut TM_FailureData,
     ) -> TM_Result::Type;
     pub fn HeapTupleGetUpdateXid(tuple: HeapTupleHeader) -> TransactionId;
+    pub fn heap_hot_search_buffer(
+        tid: ItemPointer,
+        rel: Relation,
+        buffer: Buffer,
+        snapshot: Snapshot,
+        tuple: HeapTuple,
+        all_dead: *mut bool,
+        first_call: bool,
+    ) -> bool;
     pub fn HeapTupleSatisfiesVisibility(
         tuple: HeapTuple,
         snapshot: Snapshot,

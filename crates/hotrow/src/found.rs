@@ -1,0 +1,146 @@
+//! Where index scans have found a row: versions in its HOT chains from which later scans go on.
+
+use crate::{Word32, Word64};
+
+/// Of so many chains the last place is kept. A row that changes pages has one on each, until its
+/// old versions are gone.
+const CHAINS: usize = 8;
+
+/// A place is kept for so many transactions. Transaction ids come round again.
+const RECENT: u32 = 1 << 30;
+
+/// A version that a snapshot has seen, and the chain in which a scan has come to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Found {
+    /// The address that the index has: the chain's root.
+    pub root: u64,
+    /// The table's file: a table that is written anew has other addresses.
+    pub file: u32,
+    /// The version's address.
+    pub version: u64,
+    /// The transaction that has written the version, and has committed.
+    pub xid: u32,
+}
+
+/// The places of one row. Everything here is done under the row's lock.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Places {
+    places: [Place; CHAINS],
+    /// The one that is displaced next.
+    next: Word32,
+}
+
+#[derive(Debug, Default)]
+#[repr(C)]
+struct Place {
+    root: Word64,
+    version: Word64,
+    /// 0: there is none.
+    xid: Word32,
+    file: Word32,
+}
+
+impl Place {
+    fn is_used(&self) -> bool {
+        self.xid.get() != 0
+    }
+
+    fn is_of(&self, root: u64, file: u32) -> bool {
+        self.is_used() && self.root.get() == root && self.file.get() == file
+    }
+}
+
+impl Places {
+    fn of(&self, root: u64, file: u32) -> Option<&Place> {
+        self.places.iter().find(|place| place.is_of(root, file))
+    }
+
+    fn displaced(&self) -> &Place {
+        let n = self.next.get() as usize % CHAINS;
+        self.next.set((n + 1) as u32);
+        &self.places[n]
+    }
+
+    /// The slot becomes another row's.
+    pub(crate) fn forget(&self) {
+        self.places.iter().for_each(|place| place.xid.set(0));
+    }
+
+    /// The place that was noted last for that chain.
+    pub fn last(&self, root: u64, file: u32) -> Option<Found> {
+        self.of(root, file).map(|place| Found {
+            root,
+            file,
+            version: place.version.get(),
+            xid: place.xid.get(),
+        })
+    }
+
+    /// Notes where the row was found.
+    pub fn note(&self, found: &Found) {
+        for place in self.places.iter().filter(|place| place.is_used()) {
+            let behind = found.xid.wrapping_sub(place.xid.get());
+            if behind.cast_signed().unsigned_abs() > RECENT {
+                place.xid.set(0);
+            }
+        }
+        let place = self
+            .of(found.root, found.file)
+            .unwrap_or_else(|| self.displaced());
+        place.root.set(found.root);
+        place.file.set(found.file);
+        place.version.set(found.version);
+        place.xid.set(found.xid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(root: u64, version: u64, xid: u32) -> Found {
+        Found {
+            root,
+            file: 7,
+            version,
+            xid,
+        }
+    }
+
+    #[test]
+    fn the_last_place_of_each_chain_is_kept() {
+        let places = Places::default();
+        assert_eq!(places.last(1, 7), None);
+        places.note(&at(1, 11, 100));
+        places.note(&at(2, 21, 101));
+        places.note(&at(1, 12, 102));
+        assert_eq!(places.last(1, 7), Some(at(1, 12, 102)));
+        assert_eq!(places.last(2, 7), Some(at(2, 21, 101)));
+        assert_eq!(places.last(1, 8), None, "another file");
+    }
+
+    #[test]
+    fn one_chain_more_displaces_the_oldest() {
+        let places = Places::default();
+        let chains = CHAINS as u64;
+        for root in 1..=chains + 1 {
+            places.note(&at(root, 0, root as u32));
+        }
+        assert_eq!(places.last(1, 7), None);
+        assert!((2..=chains + 1).all(|root| places.last(root, 7).is_some()));
+    }
+
+    #[test]
+    fn places_of_long_ago_are_forgotten() {
+        let places = Places::default();
+        places.note(&at(1, 11, 100));
+        places.note(&at(2, 21, 100 + RECENT));
+        assert!(places.last(1, 7).is_some());
+        places.note(&at(2, 21, 101 + RECENT));
+        assert_eq!(places.last(1, 7), None);
+        places.note(&at(1, 11, u32::MAX));
+        places.note(&at(2, 21, 3));
+        assert!(places.last(1, 7).is_some(), "the ids have come round");
+    }
+}
