@@ -32,6 +32,9 @@ pub enum Fault {
     /// A follower does not look again for a row that it has not found by its key.
     #[name = c"missed_rows_forgotten"]
     MissedRowsForgotten,
+    /// A fetch begins in the middle of a row's versions whatever its snapshot shows.
+    #[name = c"versions_passed_over"]
+    VersionsPassedOver,
     /// A late snapshot is not taken.
     #[name = c"early_snapshot_kept"]
     EarlySnapshotKept,

@@ -29,19 +29,15 @@ pub unsafe fn may_go_on(call: &Fetch) -> bool {
 }
 
 /// Fetches the row from `version` on, in the chain whose root `call` has. Whether it was found.
-/// None if the fetch has to begin at the root: the snapshot does not know `xid` as committed, or
-/// the version is gone.
+/// None if that version is gone: the fetch has to begin at the root.
 ///
 /// # Safety
-/// The executor's arguments; `may_go_on(call)`. The committed transaction `xid` had written
-/// `version` into that chain, in the file that the table has.
+/// The executor's arguments; `may_go_on(call)`. The transaction `xid` had written `version` into
+/// that chain, in the file that the table has, and the snapshot shows that it has committed.
 pub unsafe fn go_on(call: Fetch, version: u64, xid: TransactionId) -> Option<bool> {
     // SAFETY: the scan is heap's or begins as heap's does, and the slot is one for heap's rows. The
     // scan keeps the page pinned.
     unsafe {
-        if raw::XidInMVCCSnapshot(xid, call.snapshot) {
-            return None;
-        }
         let scan = call.scan.cast::<IndexFetchHeapData>();
         let rel = (*scan).xs_base.rel;
         let page = turn_to(scan, tuple::block_of(version));

@@ -22,7 +22,7 @@ pub struct Found {
     pub xid: u32,
 }
 
-/// The places of one row. Everything here is done under the row's lock.
+/// The places of one row. Read and written under the row's lock, but for what says otherwise.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Places {
@@ -65,6 +65,12 @@ impl Places {
     /// The slot becomes another row's.
     pub(crate) fn forget(&self) {
         self.places.iter().for_each(|place| place.xid.set(0));
+    }
+
+    /// lock-free, a hint: whether there is a place for that chain.
+    #[inline]
+    pub fn may_have(&self, root: u64) -> bool {
+        self.places.iter().any(|place| place.root.get() == root)
     }
 
     /// The place that was noted last for that chain.
@@ -118,6 +124,7 @@ mod tests {
         assert_eq!(places.last(1, 7), Some(at(1, 12, 102)));
         assert_eq!(places.last(2, 7), Some(at(2, 21, 101)));
         assert_eq!(places.last(1, 8), None, "another file");
+        assert!(places.may_have(1) && !places.may_have(3));
     }
 
     #[test]

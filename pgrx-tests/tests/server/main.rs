@@ -27,6 +27,7 @@ mod health;
 mod heap;
 mod heaps_way;
 mod history;
+mod hot_chain;
 mod lane;
 mod late_snapshot;
 mod ledger;

@@ -15,7 +15,7 @@ use txn_server_tests::{
     Watchdog, Worker, expect_followed, grouped, local, physical_health, pid, read, start_hot, until,
 };
 
-use crate::{by_key, definitions, late_snapshot, validated_reads, visibility};
+use crate::{by_key, definitions, hot_chain, late_snapshot, validated_reads, visibility};
 
 /// A fault, and the check that has to find it.
 struct Case {
@@ -84,6 +84,12 @@ const MISSED_ROWS: Case = Case {
     check: by_key::finds_its_row,
     finds: "did not wait",
 };
+const VERSIONS: Case = Case {
+    fault: "versions_passed_over",
+    settings: &[],
+    check: hot_chain::a_cursor,
+    finds: "FETCH gave []",
+};
 const LATE_SNAPSHOT: Case = Case {
     fault: "early_snapshot_kept",
     settings: &[],
@@ -115,7 +121,7 @@ const REGISTRATION: Case = Case {
     finds: "G2",
 };
 
-const ALL: [&Case; 13] = [
+const ALL: [&Case; 14] = [
     &ORDER_BY_HISTORY,
     &ORDER_BY_HEALTH,
     &DOOMED_BY_HISTORY,
@@ -124,6 +130,7 @@ const ALL: [&Case; 13] = [
     &READ_GUARD,
     &READS,
     &MISSED_ROWS,
+    &VERSIONS,
     &LATE_SNAPSHOT,
     &DEFINITIONS,
     &EVICTION,
@@ -429,6 +436,11 @@ fn reads_that_are_not_validated_are_found() -> Result<()> {
 #[test]
 fn a_row_that_is_missed_is_found() -> Result<()> {
     is_found(&MISSED_ROWS)
+}
+
+#[test]
+fn versions_that_are_passed_over_are_found() -> Result<()> {
+    is_found(&VERSIONS)
 }
 
 #[test]

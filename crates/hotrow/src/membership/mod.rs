@@ -276,6 +276,11 @@ impl Membership {
         }
     }
 
+    /// Whether a statement has taken the ticket and not used it.
+    pub fn is_unused(&self) -> bool {
+        matches!(self.keep(), Some(Keep::Until(_))) && !self.has_version()
+    }
+
     /// Whether that statement has taken the ticket and not used it.
     #[inline]
     pub fn is_unused_by(&self, statement: usize) -> bool {
