@@ -17,25 +17,12 @@ use pgrx::pg_sys;
 pub unsafe fn fetch(call: Fetch) -> bool {
     // SAFETY: by the contract.
     unsafe {
-        match with_ticket(&call) {
-            Some(membership) if hot_chain::may_go_on(&call) => fetch_row(call, &membership),
-            _ => call.heap(),
+        if SESSION.is_member() && hot_chain::may_go_on(&call) {
+            fetch_as_member(call)
+        } else {
+            call.heap()
         }
     }
-}
-
-/// The membership of a hot row of the fetch's table whose ticket the transaction has.
-#[inline]
-unsafe fn with_ticket(call: &Fetch) -> Option<Membership> {
-    if !SESSION.is_member() {
-        return None;
-    }
-    // SAFETY: the executor's scan has an open table.
-    let table = unsafe { (*(*call.scan).rel).rd_id };
-    SESSION
-        .all()
-        .map(|(_, membership)| membership)
-        .find(|membership| membership.has_ticket() && relation_of(membership) == table)
 }
 
 /// Fetches from the place that is known for the chain, and notes where the row is. What is noted is
@@ -43,22 +30,28 @@ unsafe fn with_ticket(call: &Fetch) -> Option<Membership> {
 ///
 /// # Safety
 /// As for `fetch`; `hot_chain::may_go_on(call)`.
-unsafe fn fetch_row(call: Fetch, membership: &Membership) -> bool {
+unsafe fn fetch_as_member(call: Fetch) -> bool {
     // SAFETY: by the contract.
     unsafe {
-        let slot = membership.slot();
+        let rel = (*call.scan).rel;
         let root = tuple::pack(&*call.tid);
-        let file = u32::from((*(*call.scan).rel).rd_locator.relNumber);
-        let may_be_known = memory().directory.rows[slot as usize].found.may_have(root);
-        let known = may_be_known
-            .then(|| memory().with_row(slot, |row, _| row.found.last(root, file)))
-            .flatten();
+        let file = u32::from((*rel).rd_locator.relNumber);
+        let known = with_tickets((*rel).rd_id).find_map(|membership| {
+            let slot = membership.slot();
+            let may_be_known = memory().directory.rows[slot as usize].found.may_have(root);
+            may_be_known
+                .then(|| memory().with_row(slot, |row, _| row.found.last(root, file)))
+                .flatten()
+        });
+        let is_shown = known.is_none_or(|known| shows_end(call.snapshot, known.xid));
         let found = known
-            .filter(|known| shows_end(call.snapshot, known.xid))
+            .filter(|_| is_shown)
             .and_then(|known| hot_chain::go_on(call, known.version, known.xid.into()))
             .unwrap_or_else(|| call.heap());
+        // An older snapshot would take the place back.
         if found
-            && membership.is_unused()
+            && is_shown
+            && let Some(membership) = with_tickets((*rel).rd_id).find(Membership::is_unused)
             && let Some((version, xid)) = hot_chain::seen(&call)
         {
             let seen = Found {
@@ -68,11 +61,19 @@ unsafe fn fetch_row(call: Fetch, membership: &Membership) -> bool {
                 xid: xid.into(),
             };
             if known != Some(seen) {
-                memory().with_row(slot, |row, _| row.found.note(&seen));
+                memory().with_row(membership.slot(), |row, _| row.found.note(&seen));
             }
         }
         found
     }
+}
+
+/// The memberships of that table's hot rows whose tickets the transaction has.
+fn with_tickets(table: pg_sys::Oid) -> impl Iterator<Item = Membership> {
+    SESSION
+        .all()
+        .map(|(_, membership)| membership)
+        .filter(move |membership| membership.has_ticket() && relation_of(membership) == table)
 }
 
 /// Whether the snapshot shows that a transaction has ended.

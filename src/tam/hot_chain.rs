@@ -29,7 +29,8 @@ pub unsafe fn may_go_on(call: &Fetch) -> bool {
 }
 
 /// Fetches the row from `version` on, in the chain whose root `call` has. Whether it was found.
-/// None if that version is gone: the fetch has to begin at the root.
+/// None if the fetch has to begin at the root: that version is gone, or the chain may be dead to
+/// all, which heap tells the index.
 ///
 /// # Safety
 /// The executor's arguments; `may_go_on(call)`. The transaction `xid` had written `version` into
@@ -45,11 +46,11 @@ pub unsafe fn go_on(call: Fetch, version: u64, xid: TransactionId) -> Option<boo
         let found = page
             .heap_tuple(rel, version)
             .filter(|at| tuple::is_heap_only(at.t_data) && tuple::raw_xmin(at.t_data) == xid)
-            .map(|at| look(&call, rel, page, at));
+            .and_then(|at| look(&call, rel, page, at));
         page.unlock();
         if found == Some(true) {
             let stored = tupdata(&call);
-            (*stored).t_self = *call.tid;
+            *call.tid = (*stored).t_self;
             (*call.slot).tts_tableOid = (*rel).rd_id;
             raw::ExecStoreBufferHeapTuple(stored, call.slot, page.buffer);
         }
@@ -74,24 +75,32 @@ unsafe fn turn_to(scan: *mut IndexFetchHeapData, block: BlockNumber) -> Page {
     }
 }
 
-/// Looks at one version, and at those that come after it. What is seen stands in the slot's tuple
-/// and in the fetch's address.
-unsafe fn look(call: &Fetch, rel: Relation, page: Page, first: HeapTupleData) -> bool {
+/// Looks at one version, and at those that come after it. What is seen stands in the slot's tuple.
+/// None if the last one is dead to all.
+unsafe fn look(call: &Fetch, rel: Relation, page: Page, first: HeapTupleData) -> Option<bool> {
     // SAFETY: the page is pinned and locked, and `first` is on it.
     unsafe {
         let stored = tupdata(call);
         *stored = first;
-        *call.tid = first.t_self;
-        raw::HeapTupleSatisfiesVisibility(stored, call.snapshot, page.buffer)
-            || raw::heap_hot_search_buffer(
-                call.tid,
-                rel,
-                page.buffer,
-                call.snapshot,
-                stored,
-                ptr::null_mut(),
-                false,
-            )
+        if raw::HeapTupleSatisfiesVisibility(stored, call.snapshot, page.buffer) {
+            return Some(true);
+        }
+        let mut tid = first.t_self;
+        let found = raw::heap_hot_search_buffer(
+            &raw mut tid,
+            rel,
+            page.buffer,
+            call.snapshot,
+            stored,
+            ptr::null_mut(),
+            false,
+        );
+        if found {
+            (*stored).t_self = tid;
+        } else if raw::HeapTupleIsSurelyDead(stored, raw::GlobalVisTestFor(rel)) {
+            return None;
+        }
+        Some(found)
     }
 }
 

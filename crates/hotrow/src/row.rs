@@ -49,9 +49,6 @@ pub struct Row {
     pub(crate) handovers: Word32,
     pub(crate) released_at: Word64,
 
-    /// Where index scans have found the row.
-    pub found: Places,
-
     // The dependency list (chain.rs).
     pub(crate) chain_first: Word32,
     pub(crate) chain_last: Word32,
@@ -96,6 +93,9 @@ pub struct Row {
     /// took its rows.
     pub(crate) needed_until: Word64,
     pub(crate) direction: Word32,
+
+    /// Where index scans have found the row. Last, away from what waiters look at.
+    pub found: Places,
 }
 
 /// What a row becomes hot with.

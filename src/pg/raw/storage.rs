@@ -57,6 +57,8 @@ unsafe extern "C-unwind" {
         all_dead: *mut bool,
         first_call: bool,
     ) -> bool;
+    pub fn HeapTupleIsSurelyDead(tuple: HeapTuple, test: *mut GlobalVisState) -> bool;
+    pub fn GlobalVisTestFor(rel: Relation) -> *mut GlobalVisState;
     pub fn HeapTupleSatisfiesVisibility(
         tuple: HeapTuple,
         snapshot: Snapshot,
