@@ -6,7 +6,7 @@ use crate::pg::{raw, tuple};
 use crate::shared::fault::{Fault, planted};
 use crate::tam::call::Fetch;
 use crate::tam::hot_chain;
-use hotrow::{Found, Membership};
+use hotrow::{Found, Membership, Places};
 use pgrx::pg_sys;
 
 /// `index_fetch_tuple` of a heap table.
@@ -36,13 +36,8 @@ unsafe fn fetch_as_member(call: Fetch) -> bool {
         let rel = (*call.scan).rel;
         let root = tuple::pack(&*call.tid);
         let file = u32::from((*rel).rd_locator.relNumber);
-        let known = with_tickets((*rel).rd_id).find_map(|membership| {
-            let slot = membership.slot();
-            let may_be_known = memory().directory.rows[slot as usize].found.may_have(root);
-            may_be_known
-                .then(|| memory().with_row(slot, |row, _| row.found.last(root, file)))
-                .flatten()
-        });
+        let known = with_tickets((*rel).rd_id)
+            .find_map(|membership| places_of(&membership).last(root, file));
         let is_shown = known.is_none_or(|known| shows_end(call.snapshot, known.xid));
         let found = known
             .filter(|_| is_shown)
@@ -60,12 +55,16 @@ unsafe fn fetch_as_member(call: Fetch) -> bool {
                 version,
                 xid: xid.into(),
             };
-            if known != Some(seen) {
+            if known.is_none_or(|known| seen.is_far_from(&known)) {
                 memory().with_row(membership.slot(), |row, _| row.found.note(&seen));
             }
         }
         found
     }
+}
+
+fn places_of(membership: &Membership) -> &'static Places {
+    &memory().directory.rows[membership.slot() as usize].found
 }
 
 /// The memberships of that table's hot rows whose tickets the transaction has.

@@ -22,13 +22,26 @@ pub struct Found {
     pub xid: u32,
 }
 
-/// The places of one row. Read and written under the row's lock, but for what says otherwise.
+/// As long as a chain goes on for at most so many versions from the place that is noted, that is
+/// near enough.
+const NEAR: u64 = 8;
+
+impl Found {
+    /// Whether this is to be noted in the place of what was known of the same chain.
+    pub fn is_far_from(&self, known: &Found) -> bool {
+        self.version.abs_diff(known.version) > NEAR
+    }
+}
+
+/// The places of one row. They are changed under the row's lock, and read without it.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub struct Places {
-    places: [Place; CHAINS],
+    /// Odd while they are changed (a sequence lock).
+    changes: Word32,
     /// The one that is displaced next.
     next: Word32,
+    places: [Place; CHAINS],
 }
 
 #[derive(Debug, Default)]
@@ -47,11 +60,12 @@ impl Place {
     }
 
     fn is_of(&self, root: u64, file: u32) -> bool {
-        self.is_used() && self.root.get() == root && self.file.get() == file
+        self.root.get() == root && self.file.get() == file && self.is_used()
     }
 }
 
 impl Places {
+    #[inline]
     fn of(&self, root: u64, file: u32) -> Option<&Place> {
         self.places.iter().find(|place| place.is_of(root, file))
     }
@@ -62,48 +76,58 @@ impl Places {
         &self.places[n]
     }
 
-    /// The slot becomes another row's.
+    fn change(&self, body: impl FnOnce()) {
+        let before = self.changes.get();
+        self.changes.publish(before.wrapping_add(1));
+        body();
+        self.changes.publish(before.wrapping_add(2));
+    }
+
+    /// The slot becomes another row's. Under the row's lock.
     pub(crate) fn forget(&self) {
-        self.places.iter().for_each(|place| place.xid.set(0));
+        self.change(|| self.places.iter().for_each(|place| place.xid.set(0)));
     }
 
-    /// lock-free, a hint: whether there is a place for that chain.
+    /// lock-free: the place that was noted last for that chain. None also if it is being changed.
     #[inline]
-    pub fn may_have(&self, root: u64) -> bool {
-        self.places.iter().any(|place| place.root.get() == root)
-    }
-
-    /// The place that was noted last for that chain.
     pub fn last(&self, root: u64, file: u32) -> Option<Found> {
-        self.of(root, file).map(|place| Found {
+        let before = self.changes.get();
+        let place = self.of(root, file)?;
+        let found = Found {
             root,
             file,
             version: place.version.get(),
             xid: place.xid.get(),
-        })
+        };
+        let is_whole = before.is_multiple_of(2) && self.changes.get() == before;
+        is_whole.then_some(found)
     }
 
-    /// Notes where the row was found.
+    /// Notes where the row was found. Under the row's lock.
     pub fn note(&self, found: &Found) {
-        for place in self.places.iter().filter(|place| place.is_used()) {
-            let behind = found.xid.wrapping_sub(place.xid.get());
-            if behind.cast_signed().unsigned_abs() > RECENT {
-                place.xid.set(0);
+        self.change(|| {
+            for place in self.places.iter().filter(|place| place.is_used()) {
+                let behind = found.xid.wrapping_sub(place.xid.get());
+                if behind.cast_signed().unsigned_abs() > RECENT {
+                    place.xid.set(0);
+                }
             }
-        }
-        let place = self
-            .of(found.root, found.file)
-            .unwrap_or_else(|| self.displaced());
-        place.root.set(found.root);
-        place.file.set(found.file);
-        place.version.set(found.version);
-        place.xid.set(found.xid);
+            let place = self
+                .of(found.root, found.file)
+                .unwrap_or_else(|| self.displaced());
+            place.root.set(found.root);
+            place.file.set(found.file);
+            place.version.set(found.version);
+            place.xid.set(found.xid);
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    use std::thread;
 
     fn at(root: u64, version: u64, xid: u32) -> Found {
         Found {
@@ -124,7 +148,6 @@ mod tests {
         assert_eq!(places.last(1, 7), Some(at(1, 12, 102)));
         assert_eq!(places.last(2, 7), Some(at(2, 21, 101)));
         assert_eq!(places.last(1, 8), None, "another file");
-        assert!(places.may_have(1) && !places.may_have(3));
     }
 
     #[test]
@@ -149,5 +172,37 @@ mod tests {
         places.note(&at(1, 11, u32::MAX));
         places.note(&at(2, 21, 3));
         assert!(places.last(1, 7).is_some(), "the ids have come round");
+    }
+
+    #[test]
+    fn only_what_is_far_from_what_is_known_is_noted() {
+        let known = at(1, 100, 7);
+        assert!(!at(1, 100 + NEAR, 8).is_far_from(&known));
+        assert!(at(1, 101 + NEAR, 8).is_far_from(&known));
+        assert!(
+            at(1, 2, 8).is_far_from(&known),
+            "line pointers are used again"
+        );
+    }
+
+    #[test]
+    fn a_place_is_read_as_a_whole() {
+        let places = Places::default();
+        let is_over = AtomicBool::new(false);
+        let of = |n: u64| at(n % 11, n * 3, n as u32);
+        thread::scope(|scope| {
+            for root in 0..2 {
+                let (places, is_over) = (&places, &is_over);
+                scope.spawn(move || {
+                    while !is_over.load(SeqCst) {
+                        if let Some(found) = places.last(root, 7) {
+                            assert_eq!(found, of(u64::from(found.xid)));
+                        }
+                    }
+                });
+            }
+            (1..=200_000).for_each(|n| places.note(&of(n)));
+            is_over.store(true, SeqCst);
+        });
     }
 }

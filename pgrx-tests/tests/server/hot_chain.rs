@@ -9,6 +9,8 @@ use postgres::error::SqlState;
 use rand::Rng;
 use txn_server_tests::{Load, grouped, int, physical_health, start_hot};
 
+/// Far enough for another place to be noted.
+const FAR: i64 = 20;
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 
 /// A transaction whose snapshot is older than what others have noted of the row is refused, and not
@@ -19,7 +21,7 @@ fn an_older_snapshot(settings: &[(&str, &str)]) -> Result<()> {
     (0..3).try_for_each(|_| other.batch_execute(BUMP))?;
     let mut client = grouped(&server)?;
     client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")?;
-    (0..3).try_for_each(|_| other.batch_execute(BUMP))?;
+    (0..FAR).try_for_each(|_| other.batch_execute(BUMP))?;
     let refused = client.execute(BUMP, &[]);
     let code = refused.as_ref().err().and_then(|error| error.code());
     ensure!(
@@ -56,9 +58,9 @@ pub fn a_cursor(server: &Server) -> Result<()> {
          BEGIN;
          DECLARE c CURSOR FOR SELECT val FROM old WHERE id = 1 FOR UPDATE",
     )?;
-    (0..3).try_for_each(|_| other.batch_execute(&bump))?;
+    (0..FAR).try_for_each(|_| other.batch_execute(&bump))?;
     client.query_one("SELECT val FROM old WHERE id = 1 FOR UPDATE", &[])?;
-    for expected in [&[6][..], &[]] {
+    for expected in [&[3 + FAR][..], &[]] {
         let rows = client.query("FETCH c", &[])?;
         let seen: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
         ensure!(seen == expected, "FETCH gave {seen:?}");
