@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use crate::repeatable::is_refused_behind;
 use anyhow::{Result, ensure};
 use pgserver::Server;
-use postgres::error::SqlState;
 use rand::Rng;
 use txn_server_tests::{Load, grouped, int, physical_health, start_hot};
 
@@ -16,19 +16,7 @@ const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
 /// A transaction whose snapshot is older than what others have noted of the row is refused, and not
 /// told that there is no row.
 fn an_older_snapshot(settings: &[(&str, &str)]) -> Result<()> {
-    let server = start_hot(1, settings)?;
-    let mut other = grouped(&server)?;
-    (0..3).try_for_each(|_| other.batch_execute(BUMP))?;
-    let mut client = grouped(&server)?;
-    client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1")?;
-    (0..FAR).try_for_each(|_| other.batch_execute(BUMP))?;
-    let refused = client.execute(BUMP, &[]);
-    let code = refused.as_ref().err().and_then(|error| error.code());
-    ensure!(
-        code == Some(&SqlState::T_R_SERIALIZATION_FAILURE),
-        "told {refused:?}"
-    );
-    Ok(())
+    is_refused_behind(FAR, &start_hot(1, settings)?, "SELECT 1")
 }
 
 #[test]

@@ -78,12 +78,17 @@ fn validated() -> Result<()> {
 /// Runs `before` in a transaction that may not get another snapshot after it, lets somebody else
 /// write, and updates the hot row.
 fn keeps_its_snapshot(before: &str) -> Result<()> {
-    let server = start_hot(2, &[])?;
-    let mut other = grouped(&server)?;
-    let mut client = grouped(&server)?;
+    is_refused_behind(1, &start_hot(2, &[])?, before)
+}
+
+/// Fails unless a transaction is refused that has run `before` and comes to the hot row after so
+/// many updates of somebody else.
+pub fn is_refused_behind(updates: i64, server: &Server, before: &str) -> Result<()> {
+    let mut other = grouped(server)?;
+    let mut client = grouped(server)?;
     client.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ")?;
     client.batch_execute(before)?;
-    other.execute(BUMP, &[])?;
+    (0..updates).try_for_each(|_| other.batch_execute(BUMP))?;
     let refused = client.execute(BUMP, &[]).err();
     let code = refused.as_ref().and_then(|error| error.code());
     ensure!(
