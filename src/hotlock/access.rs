@@ -11,6 +11,7 @@ use super::repeatable;
 use super::row_locker;
 use super::session::{SESSION, membership_slot};
 use super::settings;
+use super::tail::{forget_offer, offer};
 use super::ticket;
 use crate::pg::buffer::{self, Page};
 use crate::pg::relation::Key;
@@ -148,7 +149,7 @@ pub fn keep_ticket(n: usize, result: TM_Result::Type) {
 ///
 /// # Safety
 /// The executor's arguments; we have the ticket.
-pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
+pub unsafe fn lend(rel: pg_sys::Relation, n: usize, tail: &Tail, with_key: bool) -> bool {
     let base = Base {
         version: tail.tid,
         xid: tail.xid,
@@ -165,13 +166,38 @@ pub unsafe fn lend(call: &Lock, n: usize, tail: &Tail, with_key: bool) -> bool {
         if !dependency::depend_on_open(n) {
             return false;
         }
-        if !group::lock(call.rel, &base, with_key) {
+        if !group::lock(rel, &base, with_key) {
             dependency::depend_no_more(n);
             return false;
         }
     }
     SESSION.step(n, |m| m.lends(tail.tid));
     true
+}
+
+/// Offers the tail's version and lends it: the version, with its page pinned. None, and no offer,
+/// if it cannot be lent.
+///
+/// # Safety
+/// As for `lend`.
+pub unsafe fn lend_offered(
+    rel: pg_sys::Relation,
+    n: usize,
+    tail: &Tail,
+    with_key: bool,
+) -> Option<(pg_sys::HeapTupleData, Page)> {
+    offer(n, tail);
+    // SAFETY: by the contract.
+    unsafe {
+        if let Some((found, page)) = version_of(rel, tail.tid, tail.xid) {
+            if lend(rel, n, tail, with_key) {
+                return Some((found, page));
+            }
+            page.unpin();
+        }
+    }
+    forget_offer(n);
+    None
 }
 
 /// Gives the executor a version in place of the one with which it came.

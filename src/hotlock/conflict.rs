@@ -127,7 +127,7 @@ pub unsafe fn lock(call: Lock, slot: Slot, identity: &Identity, usage: Use) -> T
                             await_tail(n, &tail);
                             return TM_Result::TM_Updated;
                         }
-                        if lend(&call, n, &tail, false) {
+                        if lend(call.rel, n, &tail, false) {
                             (*call.failure).traversed = false;
                             hand_out(&call, found, page);
                             return TM_Result::TM_Ok;

@@ -1,7 +1,7 @@
 //! Row locks and DELETE on hot rows.
 
 use super::access::{
-    Heat, hand_out, heat, keep_ticket, lend, lock_in_heaps_way, note_unseen, relation_of,
+    Heat, hand_out, heat, keep_ticket, lend_offered, lock_in_heaps_way, note_unseen, relation_of,
     ticket_for, version_of,
 };
 use super::blocker::in_heaps_way;
@@ -10,12 +10,13 @@ use super::cold::{self, Place, Turn};
 use super::conflict;
 use super::dependency;
 use super::detect;
+use super::latest;
 use super::order;
 use super::predecessors;
 use super::session::{self, SESSION, memory, statement_of};
 use super::settings;
 use super::step::{Step, close_own, end_group_for_others, next_step};
-use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
+use super::tail::{await_in_turn, await_tail, forget_offer, refuse_if_shown};
 use super::waiting::Reason;
 use crate::pg::buffer::{self, Page};
 use crate::pg::plan::OnConflict;
@@ -45,6 +46,9 @@ unsafe fn locked(call: Lock) -> TM_Result::Type {
     unsafe {
         let version = tuple::pack(&*call.tid);
         let relation = (*call.rel).rd_id;
+        if let Some(result) = latest::is_locked(&call) {
+            return result;
+        }
         if let Some((n, membership)) = SESSION.with_version(relation, version) {
             return own_row(call, n, membership);
         }
@@ -268,16 +272,11 @@ unsafe fn follow(call: Lock, n: usize, version: u64) -> Option<TM_Result::Type> 
                 }
                 Step::Ordinary => return None,
             };
-            offer(n, &tail);
-            if let Some((found, page)) = version_of(call.rel, tail.tid, tail.xid) {
-                if lend(&call, n, &tail, with_key) {
-                    (*call.failure).traversed = true;
-                    hand_out(&call, found, page);
-                    return Some(TM_Result::TM_Ok);
-                }
-                page.unpin();
+            if let Some((found, page)) = lend_offered(call.rel, n, &tail, with_key) {
+                (*call.failure).traversed = true;
+                hand_out(&call, found, page);
+                return Some(TM_Result::TM_Ok);
             }
-            forget_offer(n);
             await_tail(n, &tail);
         }
     }

@@ -29,6 +29,7 @@ mod gate;
 pub mod handover;
 mod hotlog;
 pub mod late_snapshot;
+mod latest;
 mod leader;
 pub mod lock;
 mod order;

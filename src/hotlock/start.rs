@@ -6,6 +6,7 @@ use super::dependent;
 use super::detect;
 use super::early_reads;
 use super::gate;
+use super::latest;
 use super::order;
 use super::predecessors;
 use super::repeatable;
@@ -184,6 +185,7 @@ pub unsafe fn queue(replaced: &mut Replaced, target: Target, is_first: bool) {
         }
         if pre_lock_effects::starts_quietly((*query).plannedstmt) {
             QUEUES.set(Some((query as usize, target.identity)));
+            latest::allow(query, slot, &target);
             combine::consider(query, target);
         } else {
             queue_early(replaced, slot, &target.identity, || ticket::acquire_turn);
@@ -216,6 +218,7 @@ static QUEUES: Local<OfTransaction<Option<(usize, Identity)>>> =
 #[inline]
 pub fn forget_queueing() {
     QUEUES.clear();
+    latest::forget();
 }
 
 /// The row for which that statement is to queue, for the first part of it that runs.

@@ -30,6 +30,7 @@ mod history;
 mod hot_chain;
 mod lane;
 mod late_snapshot;
+mod latest;
 mod ledger;
 mod levels;
 mod limits;

@@ -35,6 +35,19 @@ impl Target {
         self.by_nothing_else && self.is_alone()
     }
 
+    /// Whether the statement, which locks the row, takes the lock FOR UPDATE, and not FOR NO KEY
+    /// UPDATE.
+    pub fn locks_key(&self) -> bool {
+        // SAFETY: made for a query that has not ended, whose plan begins with the node that locks.
+        unsafe {
+            let node = (*self.plan).planTree;
+            tag(node) == NodeTag::T_LockRows
+                && nodes((*node.cast::<pg_sys::LockRows>()).rowMarks)
+                    .map(|mark| (*mark.cast::<pg_sys::PlanRowMark>()).markType)
+                    .any(|kind| kind == pg_sys::RowMarkType::ROW_MARK_EXCLUSIVE)
+        }
+    }
+
     /// The statement updates or locks no other row of the table than that of the identity. It may
     /// look at other rows to find this one.
     pub fn is_only(&self) -> bool {

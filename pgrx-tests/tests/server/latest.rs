@@ -1,0 +1,203 @@
+//! Statements that lock a row behind a running predecessor, or update one that is so locked: their
+//! scans have the row's last version, and ask nothing of an older one.
+use anyhow::{Result, ensure};
+use pgserver::Server;
+use postgres::{Client, Error};
+use txn_server_tests::{
+    Background, expect_followed, grouped, int, physical_health, read, sqlstate, start_hot,
+};
+
+const TXN_HEAP: &[(&str, &str)] = &[("default_table_access_method", "txn_heap")];
+
+/// Fails on the version that is committed, whose value is 0.
+const LOCK: &str = "SELECT 10 / val FROM hot WHERE id = 1 FOR UPDATE";
+const UPDATE: &str = "UPDATE hot SET val = val + 10 / val WHERE id = 1";
+
+/// A session that has set the value to 1 and not committed, and another in a transaction.
+fn two(server: &Server) -> Result<(Client, Client)> {
+    let (mut ahead, mut behind) = (grouped(server)?, grouped(server)?);
+    ahead.batch_execute("BEGIN; UPDATE hot SET val = 1 WHERE id = 1")?;
+    behind.batch_execute("BEGIN; SET LOCAL enable_seqscan = off")?;
+    Ok((ahead, behind))
+}
+
+/// Ends both, and looks at what is left.
+fn end(server: &Server, mut ahead: Client, mut behind: Client, val: i64) -> Result<()> {
+    ahead.batch_execute("COMMIT")?;
+    behind.batch_execute("COMMIT")?;
+    ensure!(int(&mut behind, "SELECT val FROM hot WHERE id = 1")? == val);
+    drop((ahead, behind));
+    physical_health(server, "hot", "id")
+}
+
+fn only_the_last_version_is_asked(settings: &[(&str, &str)]) -> Result<()> {
+    let server = start_hot(1, settings)?;
+    let (ahead, mut behind) = two(&server)?;
+    ensure!(read::<i64>(&mut behind, LOCK)? == 10);
+    behind.execute(UPDATE, &[])?;
+    expect_followed(&mut server.connect()?, 1)?;
+    end(&server, ahead, behind, 11)
+}
+
+#[test]
+fn a_lock_and_an_update_see_only_the_last_version() -> Result<()> {
+    only_the_last_version_is_asked(&[])
+}
+
+#[test]
+fn a_lock_and_an_update_see_only_the_last_version_of_txn_heap() -> Result<()> {
+    only_the_last_version_is_asked(TXN_HEAP)
+}
+
+/// In a procedure that the session has called before.
+#[test]
+fn a_procedure_sees_only_the_last_version() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let mut behind = grouped(&server)?;
+    behind.batch_execute(
+        "CREATE PROCEDURE bump() LANGUAGE plpgsql AS $$
+         DECLARE
+             seen bigint;
+         BEGIN
+             SELECT 10 / val INTO STRICT seen FROM hot WHERE id = 1 FOR NO KEY UPDATE;
+             UPDATE hot SET val = val + seen / val WHERE id = 1;
+         END $$;
+         SET enable_seqscan = off;
+         UPDATE hot SET val = 1;
+         CALL bump();
+         UPDATE hot SET val = 0",
+    )?;
+    let mut ahead = grouped(&server)?;
+    ahead.batch_execute("BEGIN; UPDATE hot SET val = 1 WHERE id = 1")?;
+    behind.batch_execute("BEGIN; CALL bump()")?;
+    expect_followed(&mut server.connect()?, 1)?;
+    end(&server, ahead, behind, 11)
+}
+
+fn refused<T>(result: Result<T, Error>) -> Result<()> {
+    let code = sqlstate(&result);
+    ensure!(code == "40001", "{code}");
+    Ok(())
+}
+
+/// What the client has been shown is rolled back.
+#[test]
+fn a_rollback_dooms_who_has_locked() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let (mut ahead, mut behind) = two(&server)?;
+    ensure!(read::<i64>(&mut behind, LOCK)? == 10);
+    ahead.batch_execute("ROLLBACK")?;
+    refused(behind.execute(UPDATE, &[]))?;
+    behind.batch_execute("ROLLBACK")?;
+    ensure!(int(&mut behind, "SELECT val FROM hot")? == 0);
+    drop((ahead, behind));
+    physical_health(&server, "hot", "id")
+}
+
+#[test]
+fn a_rollback_to_a_savepoint_gives_the_lock_back() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let (mut ahead, mut behind) = two(&server)?;
+    behind.batch_execute("SAVEPOINT s")?;
+    ensure!(read::<i64>(&mut behind, LOCK)? == 10);
+    behind.batch_execute("ROLLBACK TO s")?;
+    let other = "UPDATE hot SET val = val + 100 WHERE id = 1";
+    let updating = Background::run(grouped(&server)?, other)?;
+    updating.wait_until_blocked(&mut server.connect()?)?;
+    ahead.batch_execute("COMMIT")?;
+    behind.batch_execute("COMMIT")?;
+    let (third, result) = updating.end()?;
+    result?;
+    drop(third);
+    end(&server, ahead, behind, 101)
+}
+
+/// A condition beside the key is asked of the last version, too, and the row may fail it.
+#[test]
+fn a_condition_is_asked_of_the_last_version() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let (mut ahead, mut behind) = two(&server)?;
+    let lock = "SELECT val FROM hot WHERE id = 1 AND val >= 0 FOR UPDATE";
+    ensure!(read::<i64>(&mut behind, lock)? == 1);
+    let update = "UPDATE hot SET val = 7 WHERE id = 1 AND val = 0";
+    let updating = Background::run(behind, update)?;
+    updating.wait_until_blocked(&mut server.connect()?)?;
+    ahead.batch_execute("COMMIT")?;
+    let (behind, result) = updating.end()?;
+    result?;
+    end(&server, ahead, behind, 1)
+}
+
+/// How strong the lock is that the scan takes.
+fn keeps_out(lock: &str, sharer: &str) -> Result<bool> {
+    let server = start_hot(1, &[])?;
+    let (mut ahead, mut behind) = two(&server)?;
+    ensure!(read::<i64>(&mut behind, lock)? == 1);
+    ahead.batch_execute("COMMIT")?;
+    let shared = server.connect()?.query(sharer, &[]);
+    if shared.is_err() {
+        ensure!(sqlstate(&shared) == "55P03", "{shared:?}");
+    }
+    Ok(shared.is_err())
+}
+
+#[test]
+fn locks_are_as_strong_as_asked_for() -> Result<()> {
+    let with_key = "SELECT val FROM hot WHERE id = 1 FOR UPDATE";
+    let without = "SELECT val FROM hot WHERE id = 1 FOR NO KEY UPDATE";
+    let share = "SELECT FROM hot FOR SHARE NOWAIT";
+    let key_share = "SELECT FROM hot FOR KEY SHARE NOWAIT";
+    ensure!(keeps_out(with_key, key_share)?);
+    ensure!(!keeps_out(without, key_share)?);
+    ensure!(keeps_out(without, share)?);
+    Ok(())
+}
+
+/// The new version does not fit on the page: the update waits for the predecessor, and goes on from
+/// what was locked.
+#[test]
+fn an_update_that_finds_no_room_waits() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    server.connect()?.batch_execute(
+        "ALTER TABLE hot ADD COLUMN pad text;
+         ALTER TABLE hot ALTER COLUMN pad SET STORAGE PLAIN;
+         UPDATE hot SET pad = repeat('x', 3000)",
+    )?;
+    server.connect()?.batch_execute("VACUUM FULL hot")?;
+    let (mut ahead, mut behind) = two(&server)?;
+    ensure!(read::<i64>(&mut behind, LOCK)? == 10);
+    let waiting = Background::run(behind, UPDATE)?;
+    waiting.wait_until_blocked(&mut server.connect()?)?;
+    ahead.batch_execute("COMMIT")?;
+    let (behind, result) = waiting.end()?;
+    result?;
+    end(&server, ahead, behind, 11)
+}
+
+/// The trigger of a foreign key compares the row's versions, and its rows refer to the last one.
+#[test]
+fn triggers_see_the_version_that_was_locked() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    server.connect()?.batch_execute(
+        "CREATE TABLE seen (before bigint, after bigint);
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+         BEGIN
+             INSERT INTO seen VALUES (OLD.val, NEW.val);
+             RETURN NULL;
+         END $$;
+         CREATE TRIGGER note AFTER UPDATE ON hot FOR EACH ROW EXECUTE FUNCTION note()",
+    )?;
+    let (ahead, mut behind) = two(&server)?;
+    ensure!(read::<i64>(&mut behind, LOCK)? == 10);
+    let updating = Background::run(behind, UPDATE)?;
+    let mut ahead = ahead;
+    ahead.batch_execute("COMMIT")?;
+    let (mut behind, result) = updating.end()?;
+    result?;
+    let rows = int(
+        &mut behind,
+        "SELECT count(*) FROM seen WHERE (before, after) IN ((0, 1), (1, 11))",
+    )?;
+    ensure!(rows == 2, "{rows} of 2 rows");
+    end(&server, ahead, behind, 11)
+}

@@ -1,0 +1,183 @@
+//! Scans that find the last version of a hot row by themselves.
+//!
+//! A statement that locks a row, or updates one that the transaction has locked, works on the row's
+//! last version. That may be a running predecessor's, which the statement's snapshot does not show.
+//! PostgreSQL then lets the scan find an older version, and runs a second copy of the plan with the
+//! last one (execMain.c: EvalPlanQualStart), while we have the ticket. A statement that comes to
+//! this row only, by its key and nothing else, asks nothing of the older version. So its scan may
+//! have the last one at once. For a row lock it is locked first, as `lock.rs` does it.
+
+use super::access::{self, hand_out, lend_offered, version_of};
+use super::session::{SESSION, relation_of};
+use super::step::{Step, end_group_for_others, next_step};
+use super::tail::refuse_if_shown;
+use crate::pg::buffer::{self, Page};
+use crate::pg::local::Local;
+use crate::pg::of_transaction::OfTransaction;
+use crate::pg::plan::Target;
+use crate::pg::{tuple, xact};
+use crate::tam::call::{Fetch, Lock};
+use crate::tam::swap;
+use hotrow::{Membership, Slot};
+use pgrx::pg_sys::{self, CmdType, TM_Result};
+
+/// A statement whose scan may have the last version.
+#[derive(Clone, Copy)]
+struct Allowed {
+    /// As the address of its QueryDesc.
+    query: usize,
+    /// Its row.
+    slot: Slot,
+    /// Whether its lock is FOR UPDATE, and not FOR NO KEY UPDATE.
+    with_key: bool,
+}
+
+static ALLOWED: Local<OfTransaction<Option<Allowed>>> = Local::new(OfTransaction::new(None));
+
+/// A version that a statement's scan has locked.
+#[derive(Clone, Copy)]
+struct Locked {
+    query: usize,
+    version: u64,
+    xid: u32,
+}
+
+static LOCKED: Local<OfTransaction<Option<Locked>>> = Local::new(OfTransaction::new(None));
+
+/// Lets the scan of that statement, once it runs, have the last version of its hot row, if it may.
+///
+/// # Safety
+/// `query` is about to be started, and `target` is its target, the row of that slot.
+pub unsafe fn allow(query: *mut pg_sys::QueryDesc, slot: Slot, target: &Target) {
+    // SAFETY: by the contract.
+    let operation = unsafe { (*query).operation };
+    let works_on_last = match operation {
+        CmdType::CMD_SELECT => true,
+        CmdType::CMD_UPDATE => SESSION.in_row(slot).is_some_and(|(_, m)| is_lent(&m)),
+        _ => false,
+    };
+    if works_on_last && xact::is_read_committed() && target.is_unconditional() {
+        ALLOWED.set(Some(Allowed {
+            query: query as usize,
+            slot,
+            with_key: operation == CmdType::CMD_SELECT && target.locks_key(),
+        }));
+    }
+}
+
+fn is_lent(membership: &Membership) -> bool {
+    membership.lent().is_some()
+}
+
+/// Another statement is about to start, or one ends, or a command runs.
+#[inline]
+pub fn forget() {
+    ALLOWED.clear();
+    LOCKED.clear();
+}
+
+/// An index scan has found a version: puts the last one into its slot, if the statement may have it
+/// and it is not committed yet.
+///
+/// # Safety
+/// `call` has the executor's arguments; its slot holds the version.
+pub unsafe fn turn_to(call: Fetch) {
+    // SAFETY: by the contract; the slot is one for heap's rows.
+    unsafe {
+        let rel = (*call.scan).rel;
+        let usage = swap::usage(rel);
+        let is_its = |allowed: &Allowed| usage.is_some_and(|usage| usage.query == allowed.query);
+        let (Some(usage), Some(allowed)) = (usage, ALLOWED.get().filter(is_its)) else {
+            return;
+        };
+        let Some((n, membership)) = SESSION
+            .in_row(allowed.slot)
+            .filter(|(_, m)| m.has_ticket() && relation_of(m) == access::relation_of(rel))
+        else {
+            return;
+        };
+        ALLOWED.clear();
+        let version = tuple::pack(&(*call.slot).tts_tid);
+        let last = match usage.only_locks {
+            true => lock(rel, n, version, &allowed),
+            false if usage.may_follow => lent(rel, &membership, version),
+            false => None,
+        };
+        if let Some((found, page)) = last {
+            buffer::store(rel, call.slot, found, page);
+        }
+    }
+}
+
+/// Locks the version of a running predecessor. None if nobody runs, or the lock has to wait:
+/// `tuple_lock` does that.
+///
+/// # Safety
+/// `rel` is open, its row's ticket is ours, and a scan of the statement has found `version`.
+unsafe fn lock(
+    rel: pg_sys::Relation,
+    n: usize,
+    version: u64,
+    allowed: &Allowed,
+) -> Option<(pg_sys::HeapTupleData, Page)> {
+    if end_group_for_others(allowed.slot) {
+        return None;
+    }
+    // SAFETY: by the contract; the statement runs.
+    unsafe {
+        let Step::Offer(tail) = next_step(n, version, false, allowed.query) else {
+            return None;
+        };
+        let found = lend_offered(rel, n, &tail, allowed.with_key)?;
+        LOCKED.set(Some(Locked {
+            query: allowed.query,
+            version: tail.tid,
+            xid: tail.xid,
+        }));
+        Some(found)
+    }
+}
+
+/// The version that we have locked before, unless it is the one that the scan has found.
+///
+/// # Safety
+/// `rel` is open.
+unsafe fn lent(
+    rel: pg_sys::Relation,
+    membership: &Membership,
+    version: u64,
+) -> Option<(pg_sys::HeapTupleData, Page)> {
+    let last = membership.lent().filter(|&last| last != version)?;
+    let xid = membership.predecessor()?;
+    // SAFETY: by the contract.
+    unsafe { version_of(rel, last, xid) }
+}
+
+/// The answer of `tuple_lock` for a version that the statement's scan has locked: the executor has
+/// it already. 40001 if its writer has rolled back, and it is gone.
+///
+/// # Safety
+/// As for `tuple_lock`.
+pub unsafe fn is_locked(call: &Lock) -> Option<TM_Result::Type> {
+    // SAFETY: by the contract; the slot is a buffer heap slot.
+    unsafe {
+        let version = tuple::pack(&*call.tid);
+        let query = swap::usage(call.rel)?.query;
+        let locked = LOCKED
+            .get()
+            .filter(|locked| locked.query == query && locked.version == version)?;
+        LOCKED.clear();
+        let (n, _) = SESSION.with_in_hand(access::relation_of(call.rel), version)?;
+        match version_of(call.rel, version, locked.xid) {
+            Some((found, page)) => {
+                (*call.failure).traversed = false;
+                hand_out(call, found, page);
+                Some(TM_Result::TM_Ok)
+            }
+            None => {
+                refuse_if_shown(n);
+                None
+            }
+        }
+    }
+}
