@@ -1,6 +1,6 @@
 //! The callbacks of our copy of heap's routine. Thin: each hands its arguments to hotlock.
 
-use crate::hotlock;
+use crate::hotlock::{self, latest};
 use crate::pg::buffer;
 use crate::pg::error::guarded;
 use crate::tam::call::{Delete, Fetch, Lock, Update};
@@ -97,17 +97,24 @@ pub unsafe extern "C-unwind" fn tuple_delete(
 }
 
 /// A row has been fetched, or none: hotlock looks at those of another's that an index must not have
-/// twice.
+/// twice. And it may turn to the row's last version: `before_lock` is called before it locks that.
 ///
 /// # Safety
 /// What `index_fetch_tuple` was given and has returned.
 #[inline]
-pub unsafe fn fetched(call: Fetch, found: bool) {
+pub unsafe fn fetched(
+    call: Fetch,
+    found: bool,
+    before_lock: impl FnOnce(u64, LockTupleMode::Type),
+) {
     if !found {
         return;
     }
     // SAFETY: by the contract; heap's slot.
     unsafe {
+        if latest::is_expected() {
+            guarded(|| latest::turn_to(call, before_lock));
+        }
         buffer::note_recent(call.slot);
         if (*call.snapshot).snapshot_type == SnapshotType::SNAPSHOT_DIRTY {
             guarded(|| hotlock::conflict::found((*call.scan).rel, call.snapshot, call.slot));
@@ -153,7 +160,7 @@ impl FetchBy for InFrontOfHeap {
         // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
         unsafe {
             let found = hotlock::found::fetch(call);
-            fetched(call, found);
+            fetched(call, found, |_, _| ());
             found
         }
     }

@@ -1,7 +1,6 @@
 //! Index scans of the transaction that has a hot row's ticket: they go on in the row's HOT chain
 //! from where the last one has found the row (`tam/hot_chain.rs`).
 
-use super::latest;
 use super::session::{SESSION, memory, relation_of};
 use crate::pg::{raw, tuple};
 use crate::shared::fault::{Fault, planted};
@@ -59,9 +58,6 @@ unsafe fn fetch_as_member(call: Fetch) -> bool {
             if known.is_none_or(|known| seen.is_far_from(&known)) {
                 memory().with_row(membership.slot(), |row, _| row.found.note(&seen));
             }
-        }
-        if found {
-            latest::turn_to(call);
         }
         found
     }

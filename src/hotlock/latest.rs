@@ -2,14 +2,14 @@
 //!
 //! A statement that locks a row, or updates one that the transaction has locked, works on the row's
 //! last version. That may be a running predecessor's, which the statement's snapshot does not show.
-//! PostgreSQL then lets the scan find an older version, and runs a second copy of the plan with the
+//! PostgreSQL lets the scan find an older version, and then runs a second copy of the plan with the
 //! last one (execMain.c: EvalPlanQualStart), while we have the ticket. A statement that comes to
 //! this row only, by its key and nothing else, asks nothing of the older version. So its scan may
 //! have the last one at once. For a row lock it is locked first, as `lock.rs` does it.
 
 use super::access::{self, hand_out, lend_offered, version_of};
 use super::session::{SESSION, relation_of};
-use super::step::{Step, end_group_for_others, next_step};
+use super::step::version_to_offer;
 use super::tail::refuse_if_shown;
 use crate::pg::buffer::{self, Page};
 use crate::pg::local::Local;
@@ -19,7 +19,7 @@ use crate::pg::{tuple, xact};
 use crate::tam::call::{Fetch, Lock};
 use crate::tam::swap;
 use hotrow::{Membership, Slot};
-use pgrx::pg_sys::{self, CmdType, TM_Result};
+use pgrx::pg_sys::{self, CmdType, LockTupleMode, SnapshotType, TM_Result};
 
 /// A statement whose scan may have the last version.
 #[derive(Clone, Copy)]
@@ -28,8 +28,8 @@ struct Allowed {
     query: usize,
     /// Its row.
     slot: Slot,
-    /// Whether its lock is FOR UPDATE, and not FOR NO KEY UPDATE.
-    with_key: bool,
+    /// How it locks the row, if it does no more.
+    mode: LockTupleMode::Type,
 }
 
 static ALLOWED: Local<OfTransaction<Option<Allowed>>> = Local::new(OfTransaction::new(None));
@@ -51,22 +51,22 @@ static LOCKED: Local<OfTransaction<Option<Locked>>> = Local::new(OfTransaction::
 pub unsafe fn allow(query: *mut pg_sys::QueryDesc, slot: Slot, target: &Target) {
     // SAFETY: by the contract.
     let operation = unsafe { (*query).operation };
+    let is_lent = |(_, m): (usize, Membership)| m.lent().is_some();
     let works_on_last = match operation {
         CmdType::CMD_SELECT => true,
-        CmdType::CMD_UPDATE => SESSION.in_row(slot).is_some_and(|(_, m)| is_lent(&m)),
+        CmdType::CMD_UPDATE => SESSION.in_row(slot).is_some_and(is_lent),
         _ => false,
     };
     if works_on_last && xact::is_read_committed() && target.is_unconditional() {
         ALLOWED.set(Some(Allowed {
             query: query as usize,
             slot,
-            with_key: operation == CmdType::CMD_SELECT && target.locks_key(),
+            mode: match target.locks_key() {
+                true => LockTupleMode::LockTupleExclusive,
+                false => LockTupleMode::LockTupleNoKeyExclusive,
+            },
         }));
     }
-}
-
-fn is_lent(membership: &Membership) -> bool {
-    membership.lent().is_some()
 }
 
 /// Another statement is about to start, or one ends, or a command runs.
@@ -76,12 +76,18 @@ pub fn forget() {
     LOCKED.clear();
 }
 
+/// Whether a statement's scan may have the last version.
+#[inline]
+pub fn is_expected() -> bool {
+    ALLOWED.get().is_some()
+}
+
 /// An index scan has found a version: puts the last one into its slot, if the statement may have it
-/// and it is not committed yet.
+/// and it is not committed yet. `before_lock` is called before a row lock is taken.
 ///
 /// # Safety
 /// `call` has the executor's arguments; its slot holds the version.
-pub unsafe fn turn_to(call: Fetch) {
+pub unsafe fn turn_to(call: Fetch, before_lock: impl FnOnce(u64, LockTupleMode::Type)) {
     // SAFETY: by the contract; the slot is one for heap's rows.
     unsafe {
         let rel = (*call.scan).rel;
@@ -90,18 +96,24 @@ pub unsafe fn turn_to(call: Fetch) {
         let (Some(usage), Some(allowed)) = (usage, ALLOWED.get().filter(is_its)) else {
             return;
         };
+        if (*call.snapshot).snapshot_type != SnapshotType::SNAPSHOT_MVCC {
+            return;
+        }
+        ALLOWED.clear();
         let Some((n, membership)) = SESSION
             .in_row(allowed.slot)
             .filter(|(_, m)| m.has_ticket() && relation_of(m) == access::relation_of(rel))
         else {
             return;
         };
-        ALLOWED.clear();
         let version = tuple::pack(&(*call.slot).tts_tid);
-        let last = match usage.only_locks {
-            true => lock(rel, n, version, &allowed),
-            false if usage.may_follow => lent(rel, &membership, version),
-            false => None,
+        let last = if usage.only_locks {
+            before_lock(version, allowed.mode);
+            lock(rel, n, &allowed)
+        } else if !usage.may_follow {
+            None
+        } else {
+            lent(rel, &membership, version)
         };
         if let Some((found, page)) = last {
             buffer::store(rel, call.slot, found, page);
@@ -109,26 +121,20 @@ pub unsafe fn turn_to(call: Fetch) {
     }
 }
 
-/// Locks the version of a running predecessor. None if nobody runs, or the lock has to wait:
-/// `tuple_lock` does that.
+/// Locks the version of a running predecessor.
 ///
 /// # Safety
-/// `rel` is open, its row's ticket is ours, and a scan of the statement has found `version`.
+/// `rel` is open, its row's ticket is ours, and the statement runs.
 unsafe fn lock(
     rel: pg_sys::Relation,
     n: usize,
-    version: u64,
     allowed: &Allowed,
 ) -> Option<(pg_sys::HeapTupleData, Page)> {
-    if end_group_for_others(allowed.slot) {
-        return None;
-    }
-    // SAFETY: by the contract; the statement runs.
+    // SAFETY: by the contract.
     unsafe {
-        let Step::Offer(tail) = next_step(n, version, false, allowed.query) else {
-            return None;
-        };
-        let found = lend_offered(rel, n, &tail, allowed.with_key)?;
+        let tail = version_to_offer(n, allowed.query)?;
+        let with_key = allowed.mode == LockTupleMode::LockTupleExclusive;
+        let found = lend_offered(rel, n, &tail, with_key)?;
         LOCKED.set(Some(Locked {
             query: allowed.query,
             version: tail.tid,

@@ -29,7 +29,7 @@ mod gate;
 pub mod handover;
 mod hotlog;
 pub mod late_snapshot;
-mod latest;
+pub mod latest;
 mod leader;
 pub mod lock;
 mod order;

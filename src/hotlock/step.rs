@@ -10,7 +10,7 @@ use super::settings::{self, Settings};
 use super::streaming;
 use super::whole;
 use crate::pg::{process, tuple, xact};
-use hotrow::{MemberId, Obstacle, Slot, Tail, backend_of};
+use hotrow::{MemberId, Obstacle, Row, Slot, Tail, backend_of};
 use pgrx::pg_sys;
 
 /// What to do next on a hot row whose ticket we have.
@@ -31,6 +31,35 @@ pub enum Step {
 /// # Safety
 /// `query` is the running statement, as the address of its QueryDesc, or 0.
 pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -> Step {
+    // SAFETY: by the contract.
+    unsafe { decide(n, looked_at.then_some(version), query, Row::note_obstacle) }
+}
+
+/// The version of a running predecessor that a statement may have which has looked at none. None
+/// also where `next_step` is to be asked, which counts what is in the way.
+///
+/// # Safety
+/// As for `next_step`.
+pub unsafe fn version_to_offer(n: usize, query: usize) -> Option<Tail> {
+    let slot = membership_slot(n);
+    if memory().directory.rows[slot as usize].listed() == 0 || end_group_for_others(slot) {
+        return None;
+    }
+    // SAFETY: by the contract.
+    match unsafe { decide(n, None, query, |_, _| ()) } {
+        Step::Offer(tail) => Some(tail),
+        _ => None,
+    }
+}
+
+/// `looked_at` is the version that the executor has looked at. `note` is told what is in the way of
+/// following.
+unsafe fn decide(
+    n: usize,
+    looked_at: Option<u64>,
+    query: usize,
+    note: impl FnOnce(&Row, Obstacle),
+) -> Step {
     let (me, slot) = (member_id(n), membership_slot(n));
     // SAFETY: `query` is 0 or the address of the running statement. Nobody writes into the list but
     // who has the ticket, which is us.
@@ -64,11 +93,11 @@ pub unsafe fn next_step(n: usize, version: u64, looked_at: bool, query: usize) -
             row.contended_at.set(now);
             let obstacle = own.or_else(|| row.obstacle_behind(&tail, size, now));
             if let Some(obstacle) = obstacle.filter(|_| follows) {
-                row.note_obstacle(obstacle);
+                note(row, obstacle);
             }
             if !follows || obstacle.is_some() {
                 Step::Await(tail)
-            } else if looked_at && tail.tid == version {
+            } else if looked_at == Some(tail.tid) {
                 row.link_writer(members, me, xid, 0);
                 Step::Follow(tail)
             } else {

@@ -1,7 +1,7 @@
 //! Beside those who have declared nothing.
 
 use anyhow::{Result, ensure};
-use txn_server_tests::{Background, int, sqlstate, text};
+use txn_server_tests::{Background, grouped, int, sqlstate, text};
 
 use super::{LEVELS, bank, declare, session, update};
 
@@ -70,6 +70,35 @@ fn writers_wait_for_holders() -> Result<()> {
         writer.end()?.1?;
     }
     ensure!(int(&mut look, "SELECT val FROM account WHERE id = 1")? == writes.len() as i64);
+    Ok(())
+}
+
+/// U locks the hot row behind P, which has written it before anybody has declared anything. D has
+/// declared the row, so U asks the lane before it locks P's version. Otherwise D would wait for U's
+/// lock, and U for D.
+#[test]
+fn a_lock_behind_a_writer_asks_the_lane_first() -> Result<()> {
+    let server = bank(1, &[])?;
+    let mut look = server.connect()?;
+    let mut writer = grouped(&server)?;
+    writer.batch_execute("BEGIN")?;
+    writer.batch_execute(&update(1))?;
+    let mut declared = server.connect()?;
+    declared.batch_execute("BEGIN")?;
+    declared.batch_execute(&declare(&[1]))?;
+    let lock = "SET enable_seqscan = off; BEGIN; SELECT FROM account WHERE id = 1 FOR UPDATE";
+    let locking = Background::run(grouped(&server)?, lock)?;
+    locking.wait_until_blocked(&mut look)?;
+    let declared = Background::run(declared, &update(1))?;
+    declared.wait_until_blocked(&mut look)?;
+    writer.batch_execute("COMMIT")?;
+    let (mut declared, updated) = declared.end()?;
+    updated?;
+    declared.batch_execute("COMMIT")?;
+    let (mut locked, told) = locking.end()?;
+    told?;
+    locked.batch_execute(&format!("{}; COMMIT", update(1)))?;
+    ensure!(int(&mut look, "SELECT val FROM account")? == 3);
     Ok(())
 }
 
@@ -193,13 +222,13 @@ fn beside_followers() -> Result<()> {
     let server = bank(2, &[])?;
     let mut look = server.connect()?;
     look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
-    let mut leader = txn_server_tests::grouped(&server)?;
+    let mut leader = grouped(&server)?;
     leader.batch_execute("BEGIN")?;
     leader.batch_execute(&update(1))?;
-    let mut follower = txn_server_tests::grouped(&server)?;
+    let mut follower = grouped(&server)?;
     follower.batch_execute("BEGIN")?;
     follower.batch_execute(&update(1))?;
-    let mut declared = txn_server_tests::grouped(&server)?;
+    let mut declared = grouped(&server)?;
     declared.batch_execute("BEGIN")?;
     let declared = Background::run(declared, &declare(&[1]))?;
     declared.wait_until_blocked(&mut look)?;
@@ -207,7 +236,7 @@ fn beside_followers() -> Result<()> {
     follower.batch_execute("COMMIT")?;
     let (mut declared, told) = declared.end()?;
     told?;
-    let late = Background::run(txn_server_tests::grouped(&server)?, &update(1))?;
+    let late = Background::run(grouped(&server)?, &update(1))?;
     late.wait_until_blocked(&mut look)?;
     declared.batch_execute(&update(1))?;
     declared.batch_execute("COMMIT")?;
