@@ -1,16 +1,19 @@
 //! Scans that find the last version of a hot row by themselves.
 //!
-//! A statement that locks a row, or updates one that the transaction has locked, works on the row's
-//! last version. That may be a running predecessor's, which the statement's snapshot does not show.
-//! PostgreSQL lets the scan find an older version, and then runs a second copy of the plan with the
-//! last one (execMain.c: EvalPlanQualStart), while we have the ticket. A statement that comes to
-//! this row only, by its key and nothing else, asks nothing of the older version. So its scan may
-//! have the last one at once. For a row lock it is locked first, as `lock.rs` does it.
+//! A statement that locks or updates a row works on the row's last version. That may be a running
+//! predecessor's, which the statement's snapshot does not show. PostgreSQL lets the scan find an
+//! older version, and then runs a second copy of the plan with the last one (execMain.c:
+//! EvalPlanQualStart), while we have the ticket. A statement that comes to this row only, by its
+//! key and nothing else, asks nothing of the older version. So its scan may have the last one at
+//! once:
+//! - of a row lock, the version is locked first, as `lock.rs` does it;
+//! - of an UPDATE of a row that is so locked, it is the version that was locked;
+//! - of another UPDATE, the version is offered and handed out, as after EvalPlanQual (`update.rs`).
 
 use super::access::{self, hand_out, lend_offered, version_of};
 use super::session::{SESSION, relation_of};
 use super::step::version_to_offer;
-use super::tail::refuse_if_shown;
+use super::tail::{forget_offer, offer, refuse_if_shown};
 use crate::pg::buffer::{self, Page};
 use crate::pg::local::Local;
 use crate::pg::of_transaction::OfTransaction;
@@ -51,12 +54,7 @@ static LOCKED: Local<OfTransaction<Option<Locked>>> = Local::new(OfTransaction::
 pub unsafe fn allow(query: *mut pg_sys::QueryDesc, slot: Slot, target: &Target) {
     // SAFETY: by the contract.
     let operation = unsafe { (*query).operation };
-    let is_lent = |(_, m): (usize, Membership)| m.lent().is_some();
-    let works_on_last = match operation {
-        CmdType::CMD_SELECT => true,
-        CmdType::CMD_UPDATE => SESSION.in_row(slot).is_some_and(is_lent),
-        _ => false,
-    };
+    let works_on_last = matches!(operation, CmdType::CMD_SELECT | CmdType::CMD_UPDATE);
     if works_on_last && xact::is_read_committed() && target.is_unconditional() {
         ALLOWED.set(Some(Allowed {
             query: query as usize,
@@ -112,8 +110,10 @@ pub unsafe fn turn_to(call: Fetch, before_lock: impl FnOnce(u64, LockTupleMode::
             lock(rel, n, &allowed)
         } else if !usage.may_follow {
             None
-        } else {
+        } else if membership.has_locked() {
             lent(rel, &membership, version)
+        } else {
+            hand_out_last(rel, n, version, &allowed)
         };
         if let Some((found, page)) = last {
             buffer::store(rel, call.slot, found, page);
@@ -121,10 +121,35 @@ pub unsafe fn turn_to(call: Fetch, before_lock: impl FnOnce(u64, LockTupleMode::
     }
 }
 
+/// Hands out the version of a running predecessor.
+///
+/// # Safety
+/// `rel` is open, its row's ticket is ours, and a scan of the statement has found `version`.
+unsafe fn hand_out_last(
+    rel: pg_sys::Relation,
+    n: usize,
+    version: u64,
+    allowed: &Allowed,
+) -> Option<(pg_sys::HeapTupleData, Page)> {
+    // SAFETY: by the contract.
+    unsafe {
+        let tail = version_to_offer(n, allowed.query)?;
+        // If the version is rolled back, the executor starts from the one that was found.
+        SESSION.step(n, |m| m.came_with(version));
+        offer(n, &tail);
+        let found = version_of(rel, tail.tid, tail.xid);
+        match found {
+            Some(_) => SESSION.step(n, Membership::handed_out),
+            None => forget_offer(n),
+        }
+        found
+    }
+}
+
 /// Locks the version of a running predecessor.
 ///
 /// # Safety
-/// `rel` is open, its row's ticket is ours, and the statement runs.
+/// As for `hand_out_last`.
 unsafe fn lock(
     rel: pg_sys::Relation,
     n: usize,

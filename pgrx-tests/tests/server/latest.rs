@@ -1,10 +1,11 @@
-//! Statements that lock a row behind a running predecessor, or update one that is so locked: their
-//! scans have the row's last version, and ask nothing of an older one.
+//! Statements that lock or update a row behind a running predecessor: their scans have its last
+//! version, and ask nothing of an older one.
 use anyhow::{Result, ensure};
 use pgserver::Server;
 use postgres::{Client, Error};
 use txn_server_tests::{
     Background, expect_followed, grouped, int, physical_health, read, sqlstate, start_hot,
+    wait_until,
 };
 
 const TXN_HEAP: &[(&str, &str)] = &[("default_table_access_method", "txn_heap")];
@@ -47,6 +48,40 @@ fn a_lock_and_an_update_see_only_the_last_version() -> Result<()> {
 #[test]
 fn a_lock_and_an_update_see_only_the_last_version_of_txn_heap() -> Result<()> {
     only_the_last_version_is_asked(TXN_HEAP)
+}
+
+/// A check of the new row knows nothing of the committed version, either.
+#[test]
+fn an_update_alone_sees_only_the_last_version() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    server
+        .connect()?
+        .batch_execute("ALTER TABLE hot ADD CHECK (val >= 0)")?;
+    let (ahead, mut behind) = two(&server)?;
+    behind.execute("UPDATE hot SET val = val - 1 WHERE id = 1", &[])?;
+    expect_followed(&mut server.connect()?, 1)?;
+    end(&server, ahead, behind, 0)
+}
+
+/// Of the predecessor's version nothing stays: not when it is rolled back while the statement
+/// computes, nor before its end.
+#[test]
+fn an_update_alone_starts_again_after_a_rollback() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    server.connect()?.batch_execute("UPDATE hot SET val = 5")?;
+    let (mut ahead, behind) = two(&server)?;
+    let slow = "UPDATE hot SET val = val + CASE WHEN pg_sleep(1) IS NULL THEN 0 ELSE 10 END
+                WHERE id = 1";
+    let updating = Background::run(behind, slow)?;
+    wait_until(
+        &mut server.connect()?,
+        "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE query LIKE '%CASE WHEN%'
+         AND pid <> pg_backend_pid()",
+    )?;
+    ahead.batch_execute("ROLLBACK")?;
+    let (behind, result) = updating.end()?;
+    result?;
+    end(&server, ahead, behind, 15)
 }
 
 /// In a procedure that the session has called before.
