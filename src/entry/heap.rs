@@ -97,7 +97,7 @@ pub unsafe extern "C-unwind" fn tuple_delete(
 }
 
 /// A row has been fetched, or none: hotlock looks at those of another's that an index must not have
-/// twice. And it may turn to the row's last version: `before_lock` is called before it locks that.
+/// twice. And it may turn to the row's last version (`around_lock`: see `latest::turn_to`).
 ///
 /// # Safety
 /// What `index_fetch_tuple` was given and has returned.
@@ -105,7 +105,7 @@ pub unsafe extern "C-unwind" fn tuple_delete(
 pub unsafe fn fetched(
     call: Fetch,
     found: bool,
-    before_lock: impl FnOnce(u64, LockTupleMode::Type),
+    around_lock: impl FnOnce(u64, LockTupleMode::Type, &mut dyn FnMut() -> bool),
 ) {
     if !found {
         return;
@@ -113,7 +113,7 @@ pub unsafe fn fetched(
     // SAFETY: by the contract; heap's slot.
     unsafe {
         if latest::is_expected() {
-            guarded(|| latest::turn_to(call, before_lock));
+            guarded(|| latest::turn_to(call, around_lock));
         }
         buffer::note_recent(call.slot);
         if (*call.snapshot).snapshot_type == SnapshotType::SNAPSHOT_DIRTY {
@@ -160,7 +160,9 @@ impl FetchBy for InFrontOfHeap {
         // SAFETY: the caller's call has tableam's arguments, which are valid until it returns.
         unsafe {
             let found = hotlock::found::fetch(call);
-            fetched(call, found, |_, _| ());
+            fetched(call, found, |_, _, lock| {
+                lock();
+            });
             found
         }
     }

@@ -94,9 +94,10 @@ impl FetchBy for TrackedInFront {
         unsafe {
             check_fetch(call.scan, call.snapshot);
             let found = rows::tuple(call, |call| found::fetch(call));
-            heap::fetched(call, found, |version, mode| {
+            heap::fetched(call, found, |version, mode, lock| {
                 let wait = LockWaitPolicy::LockWaitBlock;
                 respect::before_lock((*call.scan).rel, version, mode, wait);
+                respect::trying(lock);
             });
             found
         }

@@ -18,7 +18,7 @@ pub fn closes(declare: impl FnOnce()) -> bool {
 }
 
 /// `closes`, for a transaction that comes to commit after the one on whose version it builds. Where
-/// it has the row's ticket and nothing else, it gives that on with this very update.
+/// it has the row's ticket and nothing else, it gives that on with this very statement.
 pub fn closes_by_following(declare: impl FnOnce()) -> bool {
     if SESSION.is_new() {
         SESSION.published.set(true);

@@ -1,6 +1,7 @@
 //! What a client is told must not come of data that may still roll back: errors, what deferred
 //! triggers say, what utility commands read.
 
+use super::dependency;
 use super::errors;
 use super::predecessors;
 use super::read_wait;
@@ -192,6 +193,8 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
                 raw::LockErrorCleanup();
             }
             if SESSION.is_member() {
+                // Others may have the row meanwhile, above all the predecessor: it may come again.
+                dependency::drop_unused(query as usize);
                 predecessors::wait(Reason::Read);
                 waiting::check_doomed();
                 readguard::note_everything();

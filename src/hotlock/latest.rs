@@ -81,11 +81,15 @@ pub fn is_expected() -> bool {
 }
 
 /// An index scan has found a version: puts the last one into its slot, if the statement may have it
-/// and it is not committed yet. `before_lock` is called before a row lock is taken.
+/// and it is not committed yet. `around_lock` runs what tries to take a row lock, and says whether
+/// it has. It is given the version that was found, and the mode of the lock.
 ///
 /// # Safety
 /// `call` has the executor's arguments; its slot holds the version.
-pub unsafe fn turn_to(call: Fetch, before_lock: impl FnOnce(u64, LockTupleMode::Type)) {
+pub unsafe fn turn_to(
+    call: Fetch,
+    around_lock: impl FnOnce(u64, LockTupleMode::Type, &mut dyn FnMut() -> bool),
+) {
     // SAFETY: by the contract; the slot is one for heap's rows.
     unsafe {
         let rel = (*call.scan).rel;
@@ -106,8 +110,12 @@ pub unsafe fn turn_to(call: Fetch, before_lock: impl FnOnce(u64, LockTupleMode::
         };
         let version = tuple::pack(&(*call.slot).tts_tid);
         let last = if usage.only_locks {
-            before_lock(version, allowed.mode);
-            lock(rel, n, &allowed)
+            let mut locked = None;
+            around_lock(version, allowed.mode, &mut || {
+                locked = lock(rel, n, &allowed);
+                locked.is_some()
+            });
+            locked
         } else if !usage.may_follow {
             None
         } else if membership.has_locked() {

@@ -1,11 +1,12 @@
 //! UPDATE of a row: ordinary, hot, following.
 //!
-//! The executor calls `tuple_update` with the version that its scan found. For a hot row whose last
-//! version is a running predecessor's we answer `TM_Updated` and name that version (an *offer*).
-//! The executor asks `tuple_lock` for it, which hands it out as it is. Then the executor checks the
-//! quals against that version, and calls `tuple_update` again, now on it. That call is the group
-//! update. We have the ticket from the offer to the group update, so no other transaction can
-//! update the row in between.
+//! The executor calls `tuple_update` with the version that its scan found. Where the statement
+//! comes by key alone, that is the last version already (`latest.rs`). Else, for a hot row whose
+//! last version is a running predecessor's, we answer `TM_Updated` and name that version (an
+//! *offer*). The executor asks `tuple_lock` for it, which hands it out as it is. Then the executor
+//! checks the quals against that version, and calls `tuple_update` again, now on it. That call is
+//! the group update. We have the ticket from the offer to the group update, so no other transaction
+//! can update the row in between.
 
 use super::access::{Heat, heat, note_unseen, ticket_for, version_of};
 use super::blocker::in_heaps_way;
@@ -298,6 +299,8 @@ unsafe fn advance(call: Update, n: usize, query: usize) -> Option<TM_Result::Typ
                         await_lender(n);
                     } else if looked_at.is_some_and(|offer| !xact::has_committed(offer.xid)) {
                         return Some(start_again(call, n));
+                    } else if looked_at.is_some() {
+                        await_lender(n);
                     }
                     if may_let_pass(&membership) && order::may_overtake_at(membership.slot()) {
                         dependency::drop_ticket(n);

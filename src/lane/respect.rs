@@ -345,6 +345,13 @@ pub fn asking(heap: impl FnOnce() -> TM_Result::Type) -> TM_Result::Type {
     result
 }
 
+/// Tries to lock the row that the transaction wanted last; `lock` says whether it has.
+pub fn trying(lock: impl FnOnce() -> bool) {
+    if !while_asking(lock) {
+        leave();
+    }
+}
+
 /// A subtransaction has rolled back, perhaps because a row could not be had.
 pub fn subtransaction_rolled_back() {
     if IS_ASKING.take() {

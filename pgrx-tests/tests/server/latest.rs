@@ -84,6 +84,29 @@ fn an_update_alone_starts_again_after_a_rollback() -> Result<()> {
     end(&server, ahead, behind, 15)
 }
 
+/// An update that fails tells so when the predecessor has ended. Others go on meanwhile, above all
+/// the predecessor itself.
+#[test]
+fn an_update_that_fails_does_not_keep_the_row() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    server
+        .connect()?
+        .batch_execute("ALTER TABLE hot ADD CHECK (val >= 0)")?;
+    let (mut ahead, behind) = two(&server)?;
+    let failing = Background::run(behind, "UPDATE hot SET val = val - 5 WHERE id = 1")?;
+    let mut look = server.connect()?;
+    failing.wait_until_blocked(&mut look)?;
+    let mut third = grouped(&server)?;
+    third.batch_execute("BEGIN; UPDATE hot SET val = val + 10 WHERE id = 1")?;
+    expect_followed(&mut look, 1)?;
+    ahead.batch_execute("COMMIT")?;
+    let (mut behind, result) = failing.end()?;
+    ensure!(sqlstate(&result) == "23514", "{result:?}");
+    behind.batch_execute("ROLLBACK; BEGIN")?;
+    drop((ahead, look));
+    end(&server, third, behind, 11)
+}
+
 /// In a procedure that the session has called before.
 #[test]
 fn a_procedure_sees_only_the_last_version() -> Result<()> {

@@ -108,9 +108,13 @@ fn what_was_skipped_is_free() -> Result<()> {
     let server = bank(2, &[])?;
     let mut look = server.connect()?;
     look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
+    grouped(&server)?.batch_execute(&update(1))?;
     let ways = [
         "SELECT FROM account FOR UPDATE SKIP LOCKED",
         "SAVEPOINT a; SELECT FROM account WHERE id = 1 FOR UPDATE NOWAIT",
+        "SET LOCAL enable_seqscan = off; SET LOCAL txn.group_lock = on;
+         SET LOCAL txn.hot_threshold = 0; SAVEPOINT a; SET LOCAL lock_timeout = '50ms';
+         SELECT FROM account WHERE id = 1 FOR UPDATE",
     ];
     // The row is a declared transaction's, or locked by another one.
     let held = [declare(&[1]), update(1)];
