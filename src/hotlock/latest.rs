@@ -11,7 +11,7 @@
 //! - of another UPDATE, the version is offered and handed out, as after EvalPlanQual (`update.rs`).
 
 use super::access::{self, hand_out, lend_offered, version_of};
-use super::session::{SESSION, relation_of};
+use super::session::{SESSION, memory, relation_of};
 use super::step::version_to_offer;
 use super::tail::{forget_offer, offer, refuse_if_shown};
 use crate::pg::buffer::{self, Page};
@@ -48,6 +48,8 @@ struct Locked {
 static LOCKED: Local<OfTransaction<Option<Locked>>> = Local::new(OfTransaction::new(None));
 
 /// Lets the scan of that statement, once it runs, have the last version of its hot row, if it may.
+/// Where nobody has the row just now it is not asked whether it may: most likely there will be no
+/// predecessor.
 ///
 /// # Safety
 /// `query` is about to be started, and `target` is its target, the row of that slot.
@@ -55,7 +57,9 @@ pub unsafe fn allow(query: *mut pg_sys::QueryDesc, slot: Slot, target: &Target) 
     // SAFETY: by the contract.
     let operation = unsafe { (*query).operation };
     let works_on_last = matches!(operation, CmdType::CMD_SELECT | CmdType::CMD_UPDATE);
-    if works_on_last && xact::is_read_committed() && target.is_unconditional() {
+    let row = &memory().directory.rows[slot as usize];
+    let is_free = row.listed() == 0 && row.holder().is_none();
+    if works_on_last && !is_free && xact::is_read_committed() && target.is_unconditional() {
         ALLOWED.set(Some(Allowed {
             query: query as usize,
             slot,
