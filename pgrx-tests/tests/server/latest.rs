@@ -2,7 +2,7 @@
 //! version, and ask nothing of an older one.
 use anyhow::{Result, ensure};
 use pgserver::Server;
-use postgres::{Client, Error};
+use postgres::Client;
 use txn_server_tests::{
     Background, expect_followed, grouped, int, physical_health, read, sqlstate, start_hot,
     wait_until,
@@ -31,6 +31,29 @@ fn end(server: &Server, mut ahead: Client, mut behind: Client, val: i64) -> Resu
     physical_health(server, "hot", "id")
 }
 
+/// Lets `behind` run an update that waits for `ahead`, which commits. Both sessions again.
+fn update_after(
+    server: &Server,
+    mut ahead: Client,
+    behind: Client,
+    update: &str,
+) -> Result<(Client, Client)> {
+    let updating = Background::run(behind, update)?;
+    updating.wait_until_blocked(&mut server.connect()?)?;
+    ahead.batch_execute("COMMIT")?;
+    let (behind, result) = updating.end()?;
+    result?;
+    Ok((ahead, behind))
+}
+
+/// A server whose row must not have a negative value.
+fn checked() -> Result<Server> {
+    let server = start_hot(1, &[])?;
+    let check = "ALTER TABLE hot ADD CHECK (val >= 0)";
+    server.connect()?.batch_execute(check)?;
+    Ok(server)
+}
+
 fn only_the_last_version_is_asked(settings: &[(&str, &str)]) -> Result<()> {
     let server = start_hot(1, settings)?;
     let (ahead, mut behind) = two(&server)?;
@@ -53,34 +76,39 @@ fn a_lock_and_an_update_see_only_the_last_version_of_txn_heap() -> Result<()> {
 /// A check of the new row knows nothing of the committed version, either.
 #[test]
 fn an_update_alone_sees_only_the_last_version() -> Result<()> {
-    let server = start_hot(1, &[])?;
-    server
-        .connect()?
-        .batch_execute("ALTER TABLE hot ADD CHECK (val >= 0)")?;
+    let server = checked()?;
     let (ahead, mut behind) = two(&server)?;
     behind.execute("UPDATE hot SET val = val - 1 WHERE id = 1", &[])?;
     expect_followed(&mut server.connect()?, 1)?;
     end(&server, ahead, behind, 0)
 }
 
-/// Of the predecessor's version nothing stays: not when it is rolled back while the statement
-/// computes, nor before its end.
+/// The predecessor's version is rolled back between the scan and the update: nothing of it stays.
 #[test]
 fn an_update_alone_starts_again_after_a_rollback() -> Result<()> {
     let server = start_hot(1, &[])?;
-    server.connect()?.batch_execute("UPDATE hot SET val = 5")?;
-    let (mut ahead, behind) = two(&server)?;
-    let slow = "UPDATE hot SET val = val + CASE WHEN pg_sleep(1) IS NULL THEN 0 ELSE 10 END
-                WHERE id = 1";
-    let updating = Background::run(behind, slow)?;
+    let mut control = server.connect()?;
+    control.batch_execute(
+        "UPDATE hot SET val = 5;
+         SELECT pg_advisory_lock(hashtext('txn.ticket_taken'))",
+    )?;
+    let (mut ahead, mut behind) = two(&server)?;
+    behind.batch_execute("SET LOCAL txn.stop_at = 'ticket_taken'")?;
+    let update = "UPDATE hot SET val = val + 10 WHERE id = 1";
+    let updating = Background::run(behind, update)?;
     wait_until(
-        &mut server.connect()?,
-        "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE query LIKE '%CASE WHEN%'
-         AND pid <> pg_backend_pid()",
+        &mut control,
+        &format!(
+            "SELECT count(*) > 0 FROM pg_locks
+             WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
+            updating.pid
+        ),
     )?;
     ahead.batch_execute("ROLLBACK")?;
+    control.batch_execute("SELECT pg_advisory_unlock_all()")?;
     let (behind, result) = updating.end()?;
     result?;
+    drop(control);
     end(&server, ahead, behind, 15)
 }
 
@@ -88,10 +116,7 @@ fn an_update_alone_starts_again_after_a_rollback() -> Result<()> {
 /// the predecessor itself.
 #[test]
 fn an_update_that_fails_does_not_keep_the_row() -> Result<()> {
-    let server = start_hot(1, &[])?;
-    server
-        .connect()?
-        .batch_execute("ALTER TABLE hot ADD CHECK (val >= 0)")?;
+    let server = checked()?;
     let (mut ahead, behind) = two(&server)?;
     let failing = Background::run(behind, "UPDATE hot SET val = val - 5 WHERE id = 1")?;
     let mut look = server.connect()?;
@@ -132,12 +157,6 @@ fn a_procedure_sees_only_the_last_version() -> Result<()> {
     end(&server, ahead, behind, 11)
 }
 
-fn refused<T>(result: Result<T, Error>) -> Result<()> {
-    let code = sqlstate(&result);
-    ensure!(code == "40001", "{code}");
-    Ok(())
-}
-
 /// What the client has been shown is rolled back.
 #[test]
 fn a_rollback_dooms_who_has_locked() -> Result<()> {
@@ -145,7 +164,8 @@ fn a_rollback_dooms_who_has_locked() -> Result<()> {
     let (mut ahead, mut behind) = two(&server)?;
     ensure!(read::<i64>(&mut behind, LOCK)? == 10);
     ahead.batch_execute("ROLLBACK")?;
-    refused(behind.execute(UPDATE, &[]))?;
+    let refused = behind.execute(UPDATE, &[]);
+    ensure!(sqlstate(&refused) == "40001", "{refused:?}");
     behind.batch_execute("ROLLBACK")?;
     ensure!(int(&mut behind, "SELECT val FROM hot")? == 0);
     drop((ahead, behind));
@@ -174,15 +194,11 @@ fn a_rollback_to_a_savepoint_gives_the_lock_back() -> Result<()> {
 #[test]
 fn a_condition_is_asked_of_the_last_version() -> Result<()> {
     let server = start_hot(1, &[])?;
-    let (mut ahead, mut behind) = two(&server)?;
+    let (ahead, mut behind) = two(&server)?;
     let lock = "SELECT val FROM hot WHERE id = 1 AND val >= 0 FOR UPDATE";
     ensure!(read::<i64>(&mut behind, lock)? == 1);
     let update = "UPDATE hot SET val = 7 WHERE id = 1 AND val = 0";
-    let updating = Background::run(behind, update)?;
-    updating.wait_until_blocked(&mut server.connect()?)?;
-    ahead.batch_execute("COMMIT")?;
-    let (behind, result) = updating.end()?;
-    result?;
+    let (ahead, behind) = update_after(&server, ahead, behind, update)?;
     end(&server, ahead, behind, 1)
 }
 
@@ -222,17 +238,13 @@ fn an_update_that_finds_no_room_waits() -> Result<()> {
          UPDATE hot SET pad = repeat('x', 3000)",
     )?;
     server.connect()?.batch_execute("VACUUM FULL hot")?;
-    let (mut ahead, mut behind) = two(&server)?;
+    let (ahead, mut behind) = two(&server)?;
     ensure!(read::<i64>(&mut behind, LOCK)? == 10);
-    let waiting = Background::run(behind, UPDATE)?;
-    waiting.wait_until_blocked(&mut server.connect()?)?;
-    ahead.batch_execute("COMMIT")?;
-    let (behind, result) = waiting.end()?;
-    result?;
+    let (ahead, behind) = update_after(&server, ahead, behind, UPDATE)?;
     end(&server, ahead, behind, 11)
 }
 
-/// The trigger of a foreign key compares the row's versions, and its rows refer to the last one.
+/// A statement that calls a trigger waits for the predecessor. Its old row is what was locked.
 #[test]
 fn triggers_see_the_version_that_was_locked() -> Result<()> {
     let server = start_hot(1, &[])?;
@@ -247,11 +259,7 @@ fn triggers_see_the_version_that_was_locked() -> Result<()> {
     )?;
     let (ahead, mut behind) = two(&server)?;
     ensure!(read::<i64>(&mut behind, LOCK)? == 10);
-    let updating = Background::run(behind, UPDATE)?;
-    let mut ahead = ahead;
-    ahead.batch_execute("COMMIT")?;
-    let (mut behind, result) = updating.end()?;
-    result?;
+    let (ahead, mut behind) = update_after(&server, ahead, behind, UPDATE)?;
     let rows = int(
         &mut behind,
         "SELECT count(*) FROM seen WHERE (before, after) IN ((0, 1), (1, 11))",
