@@ -40,6 +40,11 @@ impl Surplus {
         }
     }
 
+    /// The transaction that has noted any.
+    pub(crate) fn any(&self) -> Option<u64> {
+        self.id(u64::MAX)
+    }
+
     /// The transaction that has noted a stripe with that bit.
     pub(crate) fn id(&self, bit: u64) -> Option<u64> {
         (self.stripes.get() & bit != 0).then(|| self.id.get())

@@ -9,12 +9,16 @@ pub enum Fault {
     GrantedTwice,
     /// A reader passes a writer that waits.
     ReaderPassesWriter,
+    /// Those behind a writer that gives up do not count those before it.
+    GapBehindWriter,
     /// A transaction that drains wakes nobody that waits for it.
     DrainingWakesNobody,
     /// A writer that waits for a holder leaves its announcement, for which the holder waits.
     PlaceKept,
     /// The place of a writer that runs is taken by another one.
     RunningWriterDisplaced,
+    /// The seats are not looked at though a transaction that has a note there runs.
+    NoteForgotten,
     /// A transaction looks for writers before it holds its keys.
     #[cfg(test)]
     LookedBeforeHolding,

@@ -6,6 +6,8 @@ mod heat;
 mod item;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod orders;
 mod queue;
 mod request;
 mod seat;

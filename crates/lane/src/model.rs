@@ -379,6 +379,12 @@ fn scenarios() -> Vec<Vec<Plan>> {
             GivesUp(writes(&[ALL])),
             Declared(writes(&[0, 2])),
         ],
+        vec![
+            Declared(reads(&[0])),
+            GivesUp(writes(&[0])),
+            Declared(writes(&[0])),
+            Declared(reads(&[0])),
+        ],
     ]
 }
 
@@ -402,9 +408,11 @@ fn each_planted_fault_is_found() {
         LeavesSleepers,
         GrantedTwice,
         ReaderPassesWriter,
+        GapBehindWriter,
         DrainingWakesNobody,
         PlaceKept,
         RunningWriterDisplaced,
+        NoteForgotten,
         LookedBeforeHolding,
         LookedBeforeAnnouncing,
         LeftWhileRunning,

@@ -8,9 +8,9 @@ use crate::announcement::Announced;
 use crate::fault::{Fault, planted};
 use crate::heat::WAIT;
 use crate::item::{Item, Mode, hash};
-use crate::request::{List, Request, RequestId};
+use crate::request::{List, Request, RequestId, Side};
 use crate::seat::{Seat, SeatId, State};
-use crate::stripe::{Stripe, Stripes};
+use crate::stripe::{Notes, Stripe, Stripes};
 use crate::word::Word;
 use keyrange::{Interval, Relation};
 
@@ -20,8 +20,11 @@ use keyrange::{Interval, Relation};
 pub struct Head {
     /// Numbers given to transactions so far.
     numbers: Word,
+    /// Transactions that wait for keys. Changed under the lane's lock.
+    waiting: Word,
     /// Requests for more than one key.
     wide: List,
+    notes: Notes,
 }
 
 /// The shared memory of the lane. `requests` has as many for each seat as a transaction may
@@ -78,6 +81,7 @@ impl<'a> Lane<'a> {
         Stripes {
             all: self.stripes,
             seats: self.seats,
+            notes: &self.head.notes,
         }
     }
 
@@ -119,33 +123,59 @@ impl<'a> Lane<'a> {
         number.is_some() && self.head.wide.is_empty() && self.queue(number).is_only(id)
     }
 
-    /// Requests of others among which those are that conflict with this item: the queue of its key
-    /// and the wide ones; for a wide item all.
-    fn others(self, item: Item, me: SeatId) -> impl Iterator<Item = &'a Request> + use<'a> {
+    /// The requests that may conflict with one for this item though their keys are not the same:
+    /// the wide ones; for a wide item all.
+    fn beside(self, item: Item) -> impl Iterator<Item = RequestId> + use<'a> {
         let is_wide = item.is_wide();
-        let all = (0..self.seats.len() as SeatId)
-            .filter(move |_| is_wide)
-            .flat_map(move |seat| self.requests_of(seat));
-        let narrow = (!is_wide).then(|| {
-            let wide = self.head.wide.ids(self.requests);
-            self.queue_of(&item).ids(self.requests).chain(wide)
-        });
-        all.chain(narrow.into_iter().flatten())
+        let seats = 0..self.seats.len() as SeatId;
+        let all = is_wide.then(|| seats.flat_map(move |seat| self.requests_of(seat)));
+        let wide = (!is_wide).then(|| self.head.wide.ids(self.requests));
+        all.into_iter().flatten().chain(wide.into_iter().flatten())
+    }
+
+    /// The requests of others that conflict with this item.
+    fn others(self, item: Item, me: SeatId) -> impl Iterator<Item = &'a Request> + use<'a> {
+        let queue = (!item.is_wide()).then(|| self.queue_of(&item).ids(self.requests));
+        queue
+            .into_iter()
+            .flatten()
+            .chain(self.beside(item))
             .map(move |id| self.request(id))
             .filter(move |request| request.seat() != me && request.item().conflicts(&item))
     }
 
-    /// The requests of others that conflict with this item and are before, or behind, those of
-    /// `me`.
-    fn conflicts(
-        self,
-        item: Item,
-        me: SeatId,
-        are_before: bool,
-    ) -> impl Iterator<Item = &'a Request> + use<'a> {
+    /// The requests for the one key of this request that conflict with it, up to the nearest one
+    /// for writing: those beyond wait for that one, or it for them. This request may have left its
+    /// queue, if nobody else has since.
+    fn nearest(self, id: RequestId, side: Side) -> impl Iterator<Item = RequestId> + use<'a> {
+        let item = self.request(id).item();
+        let mut is_over = false;
+        List::beyond(id, side, self.requests)
+            .map(move |id| (id, self.request(id).item()))
+            .filter(move |(_, other)| other.relation == item.relation && other.keys == item.keys)
+            .take_while(move |(_, other)| {
+                let writes = other.mode == Mode::Write;
+                !std::mem::replace(&mut is_over, writes)
+            })
+            .filter(move |(_, other)| other.conflicts(&item))
+            .map(|(id, _)| id)
+    }
+
+    /// The requests of others on that side of this one that count it among their blockers, or that
+    /// it counts.
+    fn conflicts(self, id: RequestId, side: Side) -> impl Iterator<Item = RequestId> + use<'a> {
+        let (item, me) = (self.request(id).item(), self.request(id).seat());
         let number = self.seat(me).number.get();
-        self.others(item, me)
-            .filter(move |request| (self.seat(request.seat()).number.get() < number) == are_before)
+        let is_there = move |&id: &RequestId| {
+            let other = self.request(id);
+            let is_before = self.seat(other.seat()).number.get() < number;
+            other.seat() != me
+                && is_before == (side == Side::Before)
+                && other.item().conflicts(&item)
+        };
+        let nearest = (!item.is_wide()).then(|| self.nearest(id, side));
+        let beside = self.beside(item).filter(is_there);
+        nearest.into_iter().flatten().chain(beside)
     }
 
     /// Process `me` declares these, which are in order (`put_in_order`) and not more than
@@ -164,10 +194,7 @@ impl<'a> Lane<'a> {
             let number = self.number_of(item);
             request.write(me, item, number);
             self.queue(number).append(id, self.requests);
-            let blockers = match self.is_alone(id) {
-                true => 0,
-                false => self.blockers(*item, me),
-            };
+            let blockers = self.blockers(id);
             request.blockers.set(blockers);
             if blockers > 0 {
                 ungranted += 1;
@@ -176,15 +203,20 @@ impl<'a> Lane<'a> {
             seat.requests.set(n as u64 + 1);
         }
         seat.ungranted.set(ungranted);
+        self.head.waiting.add(u64::from(ungranted > 0));
         ungranted
     }
 
-    /// How many requests of others are before one for this item.
-    fn blockers(&self, item: Item, me: SeatId) -> u64 {
-        let before = self.conflicts(item, me, true).filter(|other| {
+    /// How many requests of others before this one it waits for.
+    fn blockers(&self, id: RequestId) -> u64 {
+        if self.is_alone(id) {
+            return 0;
+        }
+        let mode = self.request(id).item().mode;
+        let before = self.conflicts(id, Side::Before).filter(|&other| {
             let passes = planted(Fault::ReaderPassesWriter)
-                && item.mode == Mode::Read
-                && !other.is_granted();
+                && mode == Mode::Read
+                && !self.request(other).is_granted();
             !passes
         });
         let blockers = before.count() as u64;
@@ -198,14 +230,14 @@ impl<'a> Lane<'a> {
         if seat.state() == State::Idle {
             return;
         }
+        self.head.waiting.sub(u64::from(!seat.is_granted()));
         for id in self.requests_of(me) {
             let request = self.request(id);
-            if !self.is_alone(id) && !planted(Fault::LeavesSleepers) {
-                for behind in self.conflicts(request.item(), me, false) {
-                    self.uncover(behind, &mut wake);
-                }
-            }
+            let is_alone = self.is_alone(id);
             self.queue(request.queue()).remove(id, self.requests);
+            if !is_alone && !planted(Fault::LeavesSleepers) {
+                self.uncover(id, &mut wake);
+            }
         }
         seat.requests.set(0);
         seat.ungranted.set(0);
@@ -213,26 +245,38 @@ impl<'a> Lane<'a> {
         self.release_watchers(me, wake);
     }
 
-    /// One before this request has gone.
-    fn uncover(&self, request: &Request, wake: &mut impl FnMut(SeatId)) {
-        let blockers = request.blockers.get();
-        request.blockers.set(blockers.saturating_sub(1));
-        if blockers == 1 {
+    /// That request has left its queue: those that have counted it count anew.
+    fn uncover(&self, gone: RequestId, wake: &mut impl FnMut(SeatId)) {
+        // Those behind a writer that waits have not counted what it waits for.
+        let item = self.request(gone).item();
+        let is_gap = item.mode == Mode::Write
+            && !self.request(gone).is_granted()
+            && !planted(Fault::GapBehindWriter);
+        for behind in self.conflicts(gone, Side::Behind) {
+            let request = self.request(behind);
+            let before = request.blockers.get();
+            let left = match is_gap && request.queue().is_some() && !item.is_wide() {
+                true => self.blockers(behind),
+                false => before.saturating_sub(1),
+            };
+            request.blockers.set(left);
             let seat = self.seat(request.seat());
-            if seat.ungranted.sub(1) == 1 {
+            if before > 0 && left == 0 && seat.ungranted.sub(1) == 1 {
+                self.head.waiting.sub(1);
                 wake(request.seat());
             }
         }
     }
 
-    /// The transaction of process `me` is about to end. Returns how many requests are behind its
-    /// own; `wake` is called for those that have all their keys when it has gone, so that they are
-    /// awake by then. Under the lane's lock.
+    /// The transaction of process `me` is about to end. Returns how many transactions wait for
+    /// keys, or 0 if none of them is behind it; `wake` is called for those that have all their keys
+    /// when it has gone, so that they are awake by then. Under the lane's lock.
     pub fn about_to_leave(&self, me: SeatId, mut wake: impl FnMut(SeatId)) -> u64 {
-        let mut behind = 0;
+        let mut has_any = false;
         for id in self.requests_of(me).filter(|&id| !self.is_alone(id)) {
-            for request in self.conflicts(self.request(id).item(), me, false) {
-                behind += 1;
+            for behind in self.conflicts(id, Side::Behind) {
+                has_any = true;
+                let request = self.request(behind);
                 let seat = self.seat(request.seat());
                 let is_next = request.blockers.get() == 1 && seat.ungranted.get() == 1;
                 if is_next && seat.is_next.exchange(0, 1) {
@@ -240,15 +284,15 @@ impl<'a> Lane<'a> {
                 }
             }
         }
-        behind
+        if has_any { self.head.waiting.get() } else { 0 }
     }
 
     /// A transaction that has to end before process `me` has all its keys. Under the lane's lock.
     pub fn blocker(&self, me: SeatId) -> Option<SeatId> {
         self.requests_of(me)
             .filter(|&id| !self.request(id).is_granted())
-            .find_map(|id| self.conflicts(self.request(id).item(), me, true).next())
-            .map(Request::seat)
+            .find_map(|id| self.conflicts(id, Side::Before).next())
+            .map(|id| self.request(id).seat())
     }
 
     /// Process `me` has all its keys: from now on writers that have declared nothing wait for it.
@@ -378,6 +422,7 @@ impl<'a> Lane<'a> {
         found: &mut Vec<u64>,
     ) {
         found.clear();
+        self.stripes().forget_notes(&is_running);
         for request in self.requests_of(me) {
             let item = self.request(request).item();
             for id in self.stripes().writers(item.relation, &item.keys) {

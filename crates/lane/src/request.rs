@@ -8,6 +8,13 @@ use keyrange::{Image, Interval};
 /// The place of a request: that of its seat's first one, plus its number.
 pub(crate) type RequestId = u32;
 
+/// A direction in a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Side {
+    Before,
+    Behind,
+}
+
 /// One declared item of a transaction. Read and written under the lane's lock.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
@@ -18,7 +25,8 @@ pub struct Request {
     /// From the lowest bit on: whether it is for writing, the seat, and in the upper half the queue
     /// + 1 (0 for the wide ones).
     owner: Word,
-    /// Requests before this one that are in conflict with it.
+    /// Requests before this one for which it waits. Of those for its one key it counts none beyond
+    /// the nearest one for writing, which waits for them itself.
     pub(crate) blockers: Word,
     /// The neighbours in its list, each + 1: the one before in the upper half.
     neighbours: Word,
@@ -108,11 +116,33 @@ impl List {
 
     /// The ids from the first to the last.
     pub(crate) fn ids<'a>(&self, all: &'a [Request]) -> impl Iterator<Item = RequestId> + 'a {
-        Self::from(upper(self.ends.get()), all)
+        Self::from(upper(self.ends.get()), Side::Behind, all)
     }
 
-    fn from(first: Option<RequestId>, all: &[Request]) -> impl Iterator<Item = RequestId> + '_ {
-        std::iter::successors(first, |&id| lower(all[id as usize].neighbours.get()))
+    /// The ids on one side of a request, from its neighbour on. It may have been taken out of the
+    /// list, if nothing else has changed there since.
+    pub(crate) fn beyond(
+        id: RequestId,
+        side: Side,
+        all: &[Request],
+    ) -> impl Iterator<Item = RequestId> + '_ {
+        Self::from(Self::next(id, side, all), side, all)
+    }
+
+    fn from(
+        first: Option<RequestId>,
+        side: Side,
+        all: &[Request],
+    ) -> impl Iterator<Item = RequestId> + '_ {
+        std::iter::successors(first, move |&id| Self::next(id, side, all))
+    }
+
+    fn next(id: RequestId, side: Side, all: &[Request]) -> Option<RequestId> {
+        let neighbours = all[id as usize].neighbours.get();
+        match side {
+            Side::Before => upper(neighbours),
+            Side::Behind => lower(neighbours),
+        }
     }
 
     /// Puts a request behind all others.
@@ -167,6 +197,9 @@ mod tests {
                     list.remove(removed, &all);
                     let left: Vec<_> = (0..5).filter(|&id| id != removed).collect();
                     assert_eq!(list.ids(&all).collect::<Vec<_>>(), left);
+                    let beyond = |side| List::beyond(removed, side, &all).collect::<Vec<_>>();
+                    assert_eq!(beyond(Side::Before), (0..removed).rev().collect::<Vec<_>>());
+                    assert_eq!(beyond(Side::Behind), (removed + 1..5).collect::<Vec<_>>());
                     for &id in &left {
                         list.remove(id, &all);
                     }

@@ -24,6 +24,23 @@ pub struct Stripe {
     pub(crate) heat: Heat,
 }
 
+/// What is known of the notes at the seats.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Notes {
+    /// Notes taken, ever.
+    taken: Word,
+    /// So many of them are of transactions that have ended.
+    ended: Word,
+}
+
+impl Notes {
+    /// Whether a transaction that has a note may run.
+    fn may_run(&self) -> bool {
+        self.taken.get() != self.ended.get()
+    }
+}
+
 /// A transaction and a relation as they stand in a place.
 fn packed(id: u64, relation: Relation) -> u64 {
     let mixed = relation.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -79,6 +96,7 @@ impl Stripe {
 pub(crate) struct Stripes<'a> {
     pub(crate) all: &'a [Stripe],
     pub(crate) seats: &'a [Seat],
+    pub(crate) notes: &'a Notes,
 }
 
 impl<'a> Stripes<'a> {
@@ -115,10 +133,25 @@ impl<'a> Stripes<'a> {
             let announced = self.seats[me as usize].surplus.announce(id, bit_of(number));
             if announced == Announced::Now || stripe.overflows.get() == 0 {
                 stripe.overflows.add(1);
+                self.notes.taken.add(1);
                 surplus();
             }
             announced
         })
+    }
+
+    /// If no transaction runs that has a note, the seats need not be looked at until there is one
+    /// more note.
+    pub(crate) fn forget_notes(self, is_running: impl Fn(u64) -> bool) {
+        let taken = self.notes.taken.get();
+        if taken == self.notes.ended.get() {
+            return;
+        }
+        // A note is taken before it is counted: one that is not seen here is counted later.
+        let mut noted = self.seats.iter().filter_map(|seat| seat.surplus.any());
+        if planted(Fault::NoteForgotten) || !noted.any(is_running) {
+            self.notes.ended.set(taken);
+        }
     }
 
     /// It has not written, and waits.
@@ -153,11 +186,8 @@ impl<'a> Stripes<'a> {
         let whole = is_one.then(|| self.number_of(relation, &Interval::ALL));
         there.chain(whole).flat_map(move |number| {
             let stripe = &self.all[number];
-            let seats: &'a [Seat] = if stripe.overflows.get() == 0 {
-                &[]
-            } else {
-                self.seats
-            };
+            let has_notes = stripe.overflows.get() != 0 && self.notes.may_run();
+            let seats: &'a [Seat] = if has_notes { self.seats } else { &[] };
             let surplus = seats
                 .iter()
                 .filter_map(move |seat| seat.surplus.id(bit_of(number)));
