@@ -247,7 +247,7 @@ unsafe fn columns_of(
 impl Table {
     /// The logical ranges of the table.
     pub fn ranges(&self) -> RangeMap<'_> {
-        self.map.ranges()
+        self.map.ranges(self.layout.as_ref())
     }
 
     /// The place of a table column in the range key.

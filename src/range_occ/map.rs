@@ -7,7 +7,7 @@
 use super::column::Column;
 use crate::pg::raw;
 use crate::shared::guc;
-use keyrange::{Grid, Image, Layout, RangeMap};
+use keyrange::{Grid, Image, Layout, Pieces, RangeMap};
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::slice;
 
@@ -33,9 +33,9 @@ const PIECES_OF_SAMPLED: u32 = 8;
 const MOST_OF_RINGS: u32 = 16;
 
 /// So many pieces, or what the server's rings allow; the same for all sessions.
-fn pieces(wanted: u32) -> u32 {
+fn pieces(wanted: u32, layout: &Layout) -> Pieces {
     let rings = guc::RANGE_BUCKETS.get().max(1) as u32;
-    wanted.min(rings / MOST_OF_RINGS)
+    Pieces::new(wanted.min(rings / MOST_OF_RINGS), layout.unused())
 }
 
 /// Columns of txn.range_maps.
@@ -78,18 +78,19 @@ impl Map {
             Some(INTEGERS) => PIECES_OF_INTEGERS,
             _ => PIECES,
         };
-        Map::Grid(Grid::new(width).with_pieces(pieces(wanted)))
+        Map::Grid(Grid::new(width).with_pieces(pieces(wanted, layout)))
     }
 
-    pub fn ranges(&self) -> RangeMap<'_> {
-        match self {
-            Map::Grid(grid) => RangeMap::Grid(*grid),
-            Map::Whole => RangeMap::WHOLE,
-            Map::Boundaries(boundaries) => {
+    /// The ranges of keys with that layout; without a layout the whole table is one.
+    pub fn ranges(&self, layout: Option<&Layout>) -> RangeMap<'_> {
+        match (self, layout) {
+            (Map::Grid(grid), _) => RangeMap::Grid(*grid),
+            (Map::Boundaries(boundaries), Some(layout)) => {
                 let ranges = boundaries.len() as u32 + 1;
                 let wanted = (PIECES / ranges).max(PIECES_OF_SAMPLED);
-                RangeMap::BoundariesInPieces(boundaries, pieces(wanted))
+                RangeMap::BoundariesInPieces(boundaries, pieces(wanted, layout))
             }
+            (Map::Whole, _) | (Map::Boundaries(_), None) => RangeMap::WHOLE,
         }
     }
 }

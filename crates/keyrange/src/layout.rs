@@ -141,12 +141,17 @@ impl Layout {
         self.columns().next().map_or(1, |first| 1 << first.shift)
     }
 
+    /// The bits on the right of the last field: zero in the images of rows, and not in all that
+    /// scans ask for.
+    pub fn unused(&self) -> Image {
+        self.columns().last().map_or(0, Column::rest)
+    }
+
     /// The images that rows in the interval can have: each one by itself if they are at most
     /// `most`, else as one interval. Scans ask for more, as the bits on the right of the last field
     /// are zero in all of them.
     pub fn rows(&self, keys: &Interval, most: usize) -> Vec<Interval> {
-        let shift = self.columns().last().map_or(0, |last| last.shift);
-        let unused = (1 << shift) - 1;
+        let unused = self.unused();
         let high = keys.high() & !unused;
         let Some(low) = keys.low().checked_add(unused) else {
             return Vec::new();
@@ -155,6 +160,7 @@ impl Layout {
         let Some(all) = Interval::new(low, high) else {
             return Vec::new();
         };
+        let shift = unused.count_ones();
         let steps = (high - low) >> shift;
         if steps >= most as u128 {
             return vec![all];

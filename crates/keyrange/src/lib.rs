@@ -39,7 +39,7 @@ pub use layout::{COLUMNS, Layout};
 pub use mark::{Gap, Mark};
 pub use parts::{KEYS, Parts};
 pub use predicate::{IntervalSet, Predicates};
-pub use ranges::{Grid, NARROWEST, NULL_RANGE, Range, RangeMap, Ranges, boundaries};
+pub use ranges::{Grid, NARROWEST, NULL_RANGE, Pieces, Range, RangeMap, Ranges, boundaries};
 pub use register::{Numbered, Registered, RingPair, RingSpace};
 pub use ring::{Bucket, Nowhere, Place, Published, Rings, Walk};
 pub use ring_copy::{Extent, RingCopy};

@@ -4,9 +4,9 @@
 //!
 //! A range may have *pieces*: a number of rings among which its keys are spread by a hash of their
 //! images. So it does not matter where in the space of all keys the table's keys lie. What was
-//! written to one key is in the ring of that key's piece; what was written to more than one image
-//! is in the ring of the range. Who has read one key looks at both of these; who has read more
-//! looks at the range's ring and at those of all its pieces.
+//! written to one key is in the ring of that key's piece; what was written to more than one is in
+//! the ring of the range. Who has read one key looks at both of these; who has read more looks at
+//! the range's ring and at those of all its pieces.
 
 use crate::{
     fault::{Fault, planted},
@@ -22,6 +22,28 @@ pub const NULL_RANGE: Range = Range::MAX;
 /// The narrowest range of a grid, in images: the number of every range fits a `Range`.
 pub const NARROWEST: u128 = 1 << 64;
 
+/// The rings among which the keys of each range of a relation are spread, beside the range's own.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Pieces {
+    count: u32,
+    /// The bits of an image that no column has (`Layout::unused`): an interval whose images differ
+    /// in these only is one key.
+    unused: Image,
+}
+
+impl Pieces {
+    /// Each range has its own ring only.
+    pub const NONE: Pieces = Pieces {
+        count: 0,
+        unused: 0,
+    };
+
+    /// So many pieces of keys with a layout that has these bits `unused`.
+    pub fn new(count: u32, unused: Image) -> Self {
+        Pieces { count, unused }
+    }
+}
+
 /// How a relation's key space is divided. It must not change while a transaction is validated that
 /// has touched the relation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,7 +53,7 @@ pub enum RangeMap<'a> {
     /// Ascending.
     Boundaries(&'a [Image]),
     /// As `Boundaries`, and each range has so many pieces.
-    BoundariesInPieces(&'a [Image], u32),
+    BoundariesInPieces(&'a [Image], Pieces),
 }
 
 /// Ranges of one width in images (see `Layout::unit`), at least `NARROWEST`; growth needs no
@@ -42,8 +64,7 @@ pub struct Grid {
     /// The exponent of 2 that the width is, above that of `NARROWEST`: default ranges are, and need
     /// no division of 128 bits.
     shift: Option<u32>,
-    /// Rings among which the keys of a range are spread, beside its own; none if that is 0.
-    pieces: u32,
+    pieces: Pieces,
 }
 
 impl Grid {
@@ -54,12 +75,12 @@ impl Grid {
         Grid {
             width,
             shift: width.is_power_of_two().then(exponent),
-            pieces: 0,
+            pieces: Pieces::NONE,
         }
     }
 
-    /// This grid, with so many pieces in each range.
-    pub fn with_pieces(self, pieces: u32) -> Self {
+    /// This grid, with these pieces in each range.
+    pub fn with_pieces(self, pieces: Pieces) -> Self {
         Grid { pieces, ..self }
     }
 
@@ -96,28 +117,33 @@ impl RangeMap<'_> {
         }
     }
 
+    #[inline]
+    fn in_pieces(&self) -> Pieces {
+        match self {
+            RangeMap::Grid(grid) => grid.pieces,
+            RangeMap::Boundaries(_) => Pieces::NONE,
+            RangeMap::BoundariesInPieces(_, pieces) => *pieces,
+        }
+    }
+
     /// The pieces of each range; 0 if it has one ring.
     #[inline]
     pub fn pieces(&self) -> u32 {
-        match self {
-            RangeMap::Grid(grid) => grid.pieces,
-            RangeMap::Boundaries(_) => 0,
-            RangeMap::BoundariesInPieces(_, pieces) => *pieces,
-        }
+        self.in_pieces().count
     }
 
     /// The piece where what was written to these keys, of one range, is registered; `None`: with
     /// the range itself.
     #[inline]
     pub fn piece_of(&self, keys: &Interval) -> Option<u32> {
-        let pieces = self.pieces();
-        if pieces == 0 || keys.low() != keys.high() {
+        let Pieces { count, unused } = self.in_pieces();
+        let image = keys.low() & !unused;
+        if count == 0 || image != keys.high() & !unused {
             return None;
         }
-        let image = keys.low();
         let mixed = (image as u64 ^ (image >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        Some((mixed >> 32) as u32 % pieces)
+        Some((mixed >> 32) as u32 % count)
     }
 
     /// The pieces in which keys of the interval, in one range, can have been registered, beside the

@@ -1,7 +1,7 @@
 //! The table that all transactions read and write.
 
 use super::history::Key;
-use crate::{Grid, Interval, Kind, Layout, RangeMap, Relation, Value};
+use crate::{Grid, Interval, Kind, Layout, Pieces, RangeMap, Relation, Value};
 
 pub const TABLE: Relation = 7;
 pub const KEYS: Key = 6;
@@ -25,5 +25,5 @@ pub fn ranges<'a>(_: Relation) -> RangeMap<'a> {
 }
 
 pub fn ranges_in_pieces<'a>(_: Relation) -> RangeMap<'a> {
-    RangeMap::Grid(grid().with_pieces(2))
+    RangeMap::Grid(grid().with_pieces(Pieces::new(2, layout().unused())))
 }

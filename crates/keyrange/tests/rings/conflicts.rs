@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use keyrange::{
-    Cause, Conflict, Count, Counters, DEFINITION, Interval, Predicates, RangeMap, Refusal,
-    Validation, WriteSet,
+    Cause, Conflict, Count, Counters, DEFINITION, Grid, Interval, Kind, Layout, Operator, Pieces,
+    Predicates, RangeMap, Refusal, ScanKey, Validation, Value, WriteSet,
 };
 
 use crate::memory::{MAP, Memory, TABLE, View, since};
@@ -78,7 +78,7 @@ fn who_published_and_has_no_csn_comes_later() {
 fn many_keys_of_a_range_stay_keys() {
     for map in [
         RangeMap::Boundaries(&[1 << 80]),
-        RangeMap::BoundariesInPieces(&[1 << 80], 16),
+        RangeMap::BoundariesInPieces(&[1 << 80], Pieces::new(16, 0)),
     ] {
         many_keys_stay_keys(map);
     }
@@ -132,11 +132,45 @@ fn many_keys_stay_keys(map: RangeMap) {
     }
 }
 
+/// A scan by key looks at the rings of the range and of that key's piece, though it asks for all
+/// images that differ in bits that no column has.
+#[test]
+fn a_key_that_was_read_is_looked_for_in_its_piece() {
+    for kinds in [&[Kind::Int8][..], &[Kind::Int4], &[Kind::Int4, Kind::Int4]] {
+        let layout = Layout::fit(kinds);
+        let map = RangeMap::Grid(Grid::new(1 << 127).with_pieces(Pieces::new(16, layout.unused())));
+        let memory = Memory::new(4096, 8);
+        let key_of = |n: i64| vec![Value::Int(n); kinds.len()];
+        let mut writes = WriteSet::new(3);
+        writes.write(0, TABLE, &map, layout.image(&key_of(7)));
+        let space = memory.space();
+        let registered = space.register(1, 11, &writes, &|_| map, &|_| true);
+        let before = registered.take_csn().csn + 1;
+        let view = since(10);
+        let validation = Validation {
+            ranges: &|_| map,
+            ..memory.validation(&view, before)
+        };
+        for n in 0..50 {
+            let keys = key_of(n).into_iter().enumerate();
+            let keys: Vec<_> = keys
+                .map(|(column, value)| ScanKey::Compare(column, Operator::Equal, value))
+                .collect();
+            let mut predicates = Predicates::new(8);
+            predicates.read(TABLE, &layout.project(&keys));
+            let (result, work) = validation.run(&predicates);
+            assert_eq!(result.is_err(), n == 7, "{kinds:?}, {n}");
+            // That of the relation, that of the range, that of the piece.
+            assert_eq!(work.quiet + work.walked, 3, "{kinds:?}, {n}");
+        }
+    }
+}
+
 /// However many keys were read in a range, each of its rings is looked at once.
 #[test]
 fn many_keys_that_were_read_share_the_rings_of_their_range() {
     const KEYS: u128 = 5000;
-    let map = RangeMap::BoundariesInPieces(&[1 << 80], 16);
+    let map = RangeMap::BoundariesInPieces(&[1 << 80], Pieces::new(16, 0));
     let memory = Memory::new(4096, 8);
     let written = (1 << 40) + 7 * 2;
     let mut writes = WriteSet::new(3);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use keyrange::{Grid, Interval, Predicates, RangeMap, Refusal, WriteSet};
+use keyrange::{Grid, Interval, Pieces, Predicates, RangeMap, Refusal, WriteSet};
 
 use crate::memory::{MAP, Memory, TABLE, interval, since};
 
@@ -158,7 +158,7 @@ fn totals_are_those_of_a_range_and_not_of_its_bucket() {
 
 #[test]
 fn the_keys_of_a_range_are_spread_over_its_pieces() {
-    let map = RangeMap::Grid(Grid::new(1 << 100).with_pieces(16));
+    let map = RangeMap::Grid(Grid::new(1 << 100).with_pieces(Pieces::new(16, 0)));
     let memory = Memory::new(256, 2);
     let images: Vec<u128> = (0..2000).map(|n| n << 70).collect();
     let mut used = [0; 16];
