@@ -108,7 +108,8 @@ pub unsafe fn turn_to(
         ALLOWED.clear();
         let Some((n, membership)) = SESSION
             .in_row(allowed.slot)
-            .filter(|(_, m)| m.has_ticket() && relation_of(m) == access::relation_of(rel))
+            .filter(|(_, m)| m.has_ticket() && !m.has_version())
+            .filter(|(_, m)| relation_of(m) == access::relation_of(rel))
         else {
             return;
         };
