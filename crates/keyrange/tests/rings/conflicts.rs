@@ -132,8 +132,8 @@ fn many_keys_stay_keys(map: RangeMap) {
     }
 }
 
-/// A scan by key looks at the rings of the range and of that key's piece, though it asks for all
-/// images that differ in bits that no column has.
+/// A scan by key looks at the rings of the range and of that key's piece. It asks for all images
+/// that differ in bits that no column has.
 #[test]
 fn a_key_that_was_read_is_looked_for_in_its_piece() {
     for kinds in [&[Kind::Int8][..], &[Kind::Int4], &[Kind::Int4, Kind::Int4]] {
