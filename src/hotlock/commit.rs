@@ -183,7 +183,7 @@ pub fn end_ordinarily() {
     SESSION.forget_locked();
 }
 
-/// So many wait for what this transaction, which has committed, had for itself.
+/// So many wait for what this transaction, which has committed, had for itself; or `MANY`.
 pub fn note_behind(behind: u32) {
     SESSION.behind.set(SESSION.behind.get().max(behind));
 }
@@ -301,8 +301,9 @@ pub fn after_locks() {
     readguard::note_acknowledged(end);
 }
 
-/// Transactions behind one on a hot row that make its flush wait for theirs.
-const MANY: u32 = 8;
+/// Transactions behind one on a hot row, or requests in the lane, that make its flush wait for
+/// theirs.
+pub const MANY: u32 = 8;
 
 /// The version of that membership is rolled back: so is what others have built on it. It stays in
 /// the list as a reader, or leaves.

@@ -37,7 +37,7 @@ struct Session {
     items: RefCell<Vec<Item>>,
     /// Writers that were found in its way.
     writers: RefCell<Vec<u64>>,
-    /// Requests that were behind its own when it was about to end.
+    /// Requests that were behind its own when it was about to end, `MANY` at most.
     behind: Cell<u32>,
     /// It has locked a row that it has declared to read.
     has_shared: Cell<bool>,
@@ -357,12 +357,13 @@ pub fn note_share() {
     SESSION.has_shared.set(true);
 }
 
-/// Wakes who has all its keys when this transaction has gone. How many requests are behind its own.
-fn wake_next(lane: Lane<'static>) -> u64 {
+/// Wakes who has all its keys when this transaction has gone. How many requests are behind its own,
+/// `MANY` at most.
+fn wake_next(lane: Lane<'static>) -> usize {
     let mut wakes = Wakes::new();
     let me = process::me();
     let behind = memory().with_lane(lane, |lane| {
-        lane.about_to_leave(me, |seat| wakes.push(seat))
+        lane.about_to_leave(me, commit::MANY as usize, |seat| wakes.push(seat))
     });
     wakes.deliver();
     behind

@@ -203,7 +203,7 @@ impl Server {
                 );
             }
         }
-        self.locked(|lane, wakes| lane.about_to_leave(me, |seat| wakes.push(seat)));
+        self.locked(|lane, wakes| lane.about_to_leave(me, 1, |seat| wakes.push(seat)));
         let leave = || self.locked(|lane, wakes| lane.leave(me, |seat| wakes.push(seat)));
         if planted(Fault::LeftWhileRunning) {
             leave();

@@ -20,8 +20,6 @@ use keyrange::{Interval, Relation};
 pub struct Head {
     /// Numbers given to transactions so far.
     numbers: Word,
-    /// Transactions that wait for keys. Changed under the lane's lock.
-    waiting: Word,
     /// Requests for more than one key.
     wide: List,
     notes: Notes,
@@ -164,18 +162,27 @@ impl<'a> Lane<'a> {
     /// The requests of others on that side of this one that count it among their blockers, or that
     /// it counts.
     fn conflicts(self, id: RequestId, side: Side) -> impl Iterator<Item = RequestId> + use<'a> {
+        let is_wide = self.request(id).item().is_wide();
+        let nearest = (!is_wide).then(|| self.nearest(id, side));
+        let beside = self.conflicts_beside(id, side);
+        nearest.into_iter().flatten().chain(beside)
+    }
+
+    /// Those of them that may be for other keys.
+    fn conflicts_beside(
+        self,
+        id: RequestId,
+        side: Side,
+    ) -> impl Iterator<Item = RequestId> + use<'a> {
         let (item, me) = (self.request(id).item(), self.request(id).seat());
         let number = self.seat(me).number.get();
-        let is_there = move |&id: &RequestId| {
+        self.beside(item).filter(move |&id| {
             let other = self.request(id);
             let is_before = self.seat(other.seat()).number.get() < number;
             other.seat() != me
                 && is_before == (side == Side::Before)
                 && other.item().conflicts(&item)
-        };
-        let nearest = (!item.is_wide()).then(|| self.nearest(id, side));
-        let beside = self.beside(item).filter(is_there);
-        nearest.into_iter().flatten().chain(beside)
+        })
     }
 
     /// Process `me` declares these, which are in order (`put_in_order`) and not more than
@@ -203,7 +210,6 @@ impl<'a> Lane<'a> {
             seat.requests.set(n as u64 + 1);
         }
         seat.ungranted.set(ungranted);
-        self.head.waiting.add(u64::from(ungranted > 0));
         ungranted
     }
 
@@ -230,10 +236,10 @@ impl<'a> Lane<'a> {
         if seat.state() == State::Idle {
             return;
         }
-        self.head.waiting.sub(u64::from(!seat.is_granted()));
         for id in self.requests_of(me) {
             let request = self.request(id);
             let is_alone = self.is_alone(id);
+            // One after the other: `uncover` goes on from the place that the request had.
             self.queue(request.queue()).remove(id, self.requests);
             if !is_alone && !planted(Fault::LeavesSleepers) {
                 self.uncover(id, &mut wake);
@@ -245,7 +251,7 @@ impl<'a> Lane<'a> {
         self.release_watchers(me, wake);
     }
 
-    /// That request has left its queue: those that have counted it count anew.
+    /// That request has left its queue: those that have counted it count one less, or anew.
     fn uncover(&self, gone: RequestId, wake: &mut impl FnMut(SeatId)) {
         // Those behind a writer that waits have not counted what it waits for.
         let item = self.request(gone).item();
@@ -262,37 +268,51 @@ impl<'a> Lane<'a> {
             request.blockers.set(left);
             let seat = self.seat(request.seat());
             if before > 0 && left == 0 && seat.ungranted.sub(1) == 1 {
-                self.head.waiting.sub(1);
                 wake(request.seat());
             }
         }
     }
 
-    /// The transaction of process `me` is about to end. Returns how many transactions wait for
-    /// keys, or 0 if none of them is behind it; `wake` is called for those that have all their keys
-    /// when it has gone, so that they are awake by then. Under the lane's lock.
-    pub fn about_to_leave(&self, me: SeatId, mut wake: impl FnMut(SeatId)) -> u64 {
-        let mut has_any = false;
+    /// The transaction of process `me` is about to end: `wake` is called for those that have all
+    /// their keys when it has gone, so that they are awake by then. Returns how many requests are
+    /// behind its own, or `most` if there are more. Under the lane's lock.
+    pub fn about_to_leave(&self, me: SeatId, most: usize, mut wake: impl FnMut(SeatId)) -> usize {
+        let mut behind = 0;
         for id in self.requests_of(me).filter(|&id| !self.is_alone(id)) {
-            for behind in self.conflicts(id, Side::Behind) {
-                has_any = true;
-                let request = self.request(behind);
+            for next in self.conflicts(id, Side::Behind) {
+                let request = self.request(next);
                 let seat = self.seat(request.seat());
                 let is_next = request.blockers.get() == 1 && seat.ungranted.get() == 1;
                 if is_next && seat.is_next.exchange(0, 1) {
                     wake(request.seat());
                 }
             }
+            behind += self.all_behind(id).take(most - behind).count();
         }
-        if has_any { self.head.waiting.get() } else { 0 }
+        behind
     }
 
-    /// A transaction that has to end before process `me` has all its keys. Under the lane's lock.
+    /// The requests of others behind this one that conflict with it, however far away.
+    fn all_behind(self, id: RequestId) -> impl Iterator<Item = RequestId> + use<'a> {
+        let item = self.request(id).item();
+        let queue = (!item.is_wide()).then(|| List::beyond(id, Side::Behind, self.requests));
+        let for_key = queue.into_iter().flatten();
+        for_key
+            .filter(move |&id| self.request(id).item().conflicts(&item))
+            .chain(self.conflicts_beside(id, Side::Behind))
+    }
+
+    /// The first of the transactions that have to end before process `me` has all its keys. It
+    /// waits for fewer than those behind it. Under the lane's lock.
     pub fn blocker(&self, me: SeatId) -> Option<SeatId> {
-        self.requests_of(me)
-            .filter(|&id| !self.request(id).is_granted())
-            .find_map(|id| self.conflicts(id, Side::Before).next())
-            .map(|id| self.request(id).seat())
+        let number_of = |seat: SeatId| self.seat(seat).number.get();
+        let waits = |&id: &RequestId| !self.request(id).is_granted();
+        self.requests_of(me).filter(waits).find_map(|id| {
+            let others = self.others(self.request(id).item(), me);
+            others
+                .map(Request::seat)
+                .find(|&seat| number_of(seat) < number_of(me))
+        })
     }
 
     /// Process `me` has all its keys: from now on writers that have declared nothing wait for it.
@@ -422,14 +442,18 @@ impl<'a> Lane<'a> {
         found: &mut Vec<u64>,
     ) {
         found.clear();
-        self.stripes().forget_notes(&is_running);
+        let stripes = self.stripes();
         for request in self.requests_of(me) {
             let item = self.request(request).item();
-            for id in self.stripes().writers(item.relation, &item.keys) {
+            for id in stripes.writers(item.relation, &item.keys) {
                 if id != own && !found.contains(&id) && is_running(id) {
                     found.push(id);
                 }
             }
+        }
+        let mut items = self.declared(me).map(|(item, _)| item);
+        if stripes.may_have_notes() && items.any(|item| stripes.is_full(&item)) {
+            stripes.forget_notes(is_running);
         }
     }
 

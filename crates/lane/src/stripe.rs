@@ -4,7 +4,7 @@
 use crate::announcement::Announced;
 use crate::fault::{Fault, planted};
 use crate::heat::Heat;
-use crate::item::hash;
+use crate::item::{Item, hash};
 use crate::seat::{Seat, SeatId};
 use crate::word::Word;
 use keyrange::{Interval, Relation};
@@ -26,19 +26,12 @@ pub struct Stripe {
 
 /// What is known of the notes at the seats.
 #[derive(Debug, Default)]
-#[repr(C)]
+#[repr(C, align(64))]
 pub(crate) struct Notes {
     /// Notes taken, ever.
     taken: Word,
-    /// So many of them are of transactions that have ended.
-    ended: Word,
-}
-
-impl Notes {
-    /// Whether a transaction that has a note may run.
-    fn may_run(&self) -> bool {
-        self.taken.get() != self.ended.get()
-    }
+    /// None of the first so many is to be found any more.
+    gone: Word,
 }
 
 /// A transaction and a relation as they stand in a place.
@@ -140,17 +133,25 @@ impl<'a> Stripes<'a> {
         })
     }
 
+    /// Whether a transaction that runs may have a note.
+    pub(crate) fn may_have_notes(self) -> bool {
+        self.notes.taken.get() != self.notes.gone.get()
+    }
+
+    /// Whether any note has ever been taken of the stripe of these keys.
+    pub(crate) fn is_full(self, item: &Item) -> bool {
+        self.stripe_of(item.relation, &item.keys).overflows.get() != 0
+    }
+
     /// If no transaction runs that has a note, the seats need not be looked at until there is one
-    /// more note.
+    /// more.
     pub(crate) fn forget_notes(self, is_running: impl Fn(u64) -> bool) {
+        // Counted before the look, and after the note is taken: one that is not seen here is not
+        // counted here.
         let taken = self.notes.taken.get();
-        if taken == self.notes.ended.get() {
-            return;
-        }
-        // A note is taken before it is counted: one that is not seen here is counted later.
         let mut noted = self.seats.iter().filter_map(|seat| seat.surplus.any());
         if planted(Fault::NoteForgotten) || !noted.any(is_running) {
-            self.notes.ended.set(taken);
+            self.notes.gone.set(taken);
         }
     }
 
@@ -186,7 +187,7 @@ impl<'a> Stripes<'a> {
         let whole = is_one.then(|| self.number_of(relation, &Interval::ALL));
         there.chain(whole).flat_map(move |number| {
             let stripe = &self.all[number];
-            let has_notes = stripe.overflows.get() != 0 && self.notes.may_run();
+            let has_notes = stripe.overflows.get() != 0 && self.may_have_notes();
             let seats: &'a [Seat] = if has_notes { self.seats } else { &[] };
             let surplus = seats
                 .iter()
@@ -199,4 +200,73 @@ impl<'a> Stripes<'a> {
 /// The bit of that stripe.
 fn bit_of(number: usize) -> u64 {
     1 << (number % 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[derive(Default)]
+    struct Shared {
+        all: [Stripe; 1],
+        seats: [Seat; 2],
+        notes: Notes,
+    }
+
+    impl Shared {
+        fn stripes(&self) -> Stripes<'_> {
+            Stripes {
+                all: &self.all,
+                seats: &self.seats,
+                notes: &self.notes,
+            }
+        }
+
+        fn announce(&self, writer: (SeatId, u64)) {
+            let keys = Interval::point(7);
+            self.stripes().announce(writer, 1, &keys, |_| true, || ());
+        }
+
+        fn finds(&self, id: u64) -> bool {
+            self.stripes().has(id, 1, &Interval::point(7))
+        }
+    }
+
+    /// Of two transactions one has no place. However its note meets those who look at all seats, it
+    /// is found afterwards.
+    #[test]
+    fn a_note_of_one_that_runs_is_not_forgotten() {
+        let body = || {
+            let shared = Arc::new(Shared::default());
+            shared.announce((0, 1));
+            let noting = {
+                let shared = shared.clone();
+                shuttle::thread::spawn(move || {
+                    shared.announce((1, 2));
+                    shared.finds(2)
+                })
+            };
+            shared.stripes().forget_notes(|id| id == 2);
+            assert!(noting.join().unwrap());
+            assert!(shared.finds(2));
+        };
+        shuttle::check_random(body, 5000);
+    }
+
+    #[test]
+    fn notes_of_those_that_have_ended_are_forgotten_until_the_next() {
+        let body = || {
+            let shared = Shared::default();
+            (1..=2).for_each(|id| shared.announce((id as SeatId - 1, id)));
+            assert!(shared.stripes().may_have_notes() && shared.finds(2));
+            shared.stripes().forget_notes(|id| id == 2);
+            assert!(shared.finds(2));
+            shared.stripes().forget_notes(|_| false);
+            assert!(!shared.stripes().may_have_notes() && !shared.finds(2));
+            shared.announce((1, 3));
+            assert!(shared.finds(3));
+        };
+        shuttle::check_random(body, 1);
+    }
 }
