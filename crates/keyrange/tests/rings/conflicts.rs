@@ -132,6 +132,15 @@ fn many_keys_stay_keys(map: RangeMap) {
     }
 }
 
+/// Transaction 11 writes these keys, and takes a CSN: the one after it.
+fn after_write(memory: &Memory, map: RangeMap, keys: Interval) -> u64 {
+    let mut writes = WriteSet::new(3);
+    writes.write(0, TABLE, &map, keys);
+    let space = memory.space();
+    let registered = space.register(1, 11, &writes, &|_| map, &|_| true);
+    registered.take_csn().csn + 1
+}
+
 /// A scan by key looks at the rings of the range and of that key's piece. It asks for all images
 /// that differ in bits that no column has.
 #[test]
@@ -141,11 +150,7 @@ fn a_key_that_was_read_is_looked_for_in_its_piece() {
         let map = RangeMap::Grid(Grid::new(1 << 127).with_pieces(Pieces::new(16, layout.unused())));
         let memory = Memory::new(4096, 8);
         let key_of = |n: i64| vec![Value::Int(n); kinds.len()];
-        let mut writes = WriteSet::new(3);
-        writes.write(0, TABLE, &map, layout.image(&key_of(7)));
-        let space = memory.space();
-        let registered = space.register(1, 11, &writes, &|_| map, &|_| true);
-        let before = registered.take_csn().csn + 1;
+        let before = after_write(&memory, map, layout.image(&key_of(7)));
         let view = since(10);
         let validation = Validation {
             ranges: &|_| map,
@@ -173,11 +178,7 @@ fn many_keys_that_were_read_share_the_rings_of_their_range() {
     let map = RangeMap::BoundariesInPieces(&[1 << 80], Pieces::new(16, 0));
     let memory = Memory::new(4096, 8);
     let written = (1 << 40) + 7 * 2;
-    let mut writes = WriteSet::new(3);
-    writes.write(0, TABLE, &map, Interval::point(written));
-    let space = memory.space();
-    let registered = space.register(1, 11, &writes, &|_| map, &|_| true);
-    let before = registered.take_csn().csn + 1;
+    let before = after_write(&memory, map, Interval::point(written));
     let view = since(10);
     let validation = Validation {
         ranges: &|_| map,
