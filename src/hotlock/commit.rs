@@ -3,6 +3,7 @@
 use super::check;
 use super::combine;
 use super::definitions;
+use super::dependency;
 use super::detect;
 use super::error_visibility;
 use super::flush;
@@ -353,7 +354,7 @@ pub fn subtransaction_rolled_back(level: i32) {
                 }
                 SESSION.step(n, |_| still);
             }
-            None => handover::leave(n),
+            None => dependency::leave(n),
         }
     }
 }

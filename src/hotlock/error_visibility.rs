@@ -172,6 +172,10 @@ fn tells_nothing(code: Code) -> bool {
 /// The query has started and not ended.
 pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     let awaited = readguard::read_until();
+    // Heap refuses what we have handed out, when a change of the table has put heap's routine back
+    // (swap.rs).
+    let is_refused =
+        code == *b"55000" && swap::is_any_lost() && SESSION.all().any(|(_, m)| m.is_pending());
     if !query.is_null() {
         // SAFETY: the caller's query has started and not ended. Nothing is looked up: what the
         // failed code holds is not released yet.
@@ -194,7 +198,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
             }
             if SESSION.is_member() {
                 // Others may have the row meanwhile, above all the predecessor: it may come again.
-                dependency::drop_unused(query as usize);
+                dependency::drop_failed(query as usize);
                 predecessors::wait(Reason::Read);
                 waiting::check_doomed();
                 readguard::note_everything();
@@ -209,9 +213,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
             read_wait::before_answer();
         }
     }
-    // Heap refuses what we have handed out, when a change of the table has put heap's routine back
-    // (swap.rs).
-    if code == *b"55000" && swap::is_any_lost() && SESSION.all().any(|(_, m)| m.is_pending()) {
+    if is_refused {
         errors::TABLE_CHANGED.raise();
     }
     // A trigger did not find the version that it was fired for: its writer has rolled back.

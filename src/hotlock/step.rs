@@ -17,7 +17,7 @@ use pgrx::pg_sys;
 pub enum Step {
     /// Nobody in the list: heap's own update.
     Ordinary,
-    /// Let the executor look at that version.
+    /// Let the executor look at that version. Its writer does not change it meanwhile.
     Offer(Tail),
     /// Update on top of it; our place in the list is reserved.
     Follow(Tail),
@@ -84,25 +84,27 @@ unsafe fn decide(
         None
     };
     prepared::settle_in(slot);
-    memory().with_row(slot, |row, members| match row.tail(members) {
-        None => Step::Ordinary,
-        Some(tail) => {
-            if row.group_length() >= size {
-                row.end_group(members);
-            }
-            row.contended_at.set(now);
-            let obstacle = own.or_else(|| row.obstacle_behind(&tail, size, now));
-            if let Some(obstacle) = obstacle.filter(|_| follows) {
-                note(row, obstacle);
-            }
-            if !follows || obstacle.is_some() {
-                Step::Await(tail)
-            } else if looked_at == Some(tail.tid) {
-                row.link_writer(members, me, xid, 0);
-                Step::Follow(tail)
-            } else {
-                Step::Offer(tail)
-            }
+    memory().with_row(slot, |row, members| {
+        row.take_back_tail();
+        let Some(tail) = row.tail(members) else {
+            return Step::Ordinary;
+        };
+        if row.group_length() >= size {
+            row.end_group(members);
+        }
+        row.contended_at.set(now);
+        let obstacle = own.or_else(|| row.obstacle_behind(&tail, size, now));
+        if let Some(obstacle) = obstacle.filter(|_| follows) {
+            note(row, obstacle);
+        }
+        if !follows || obstacle.is_some() {
+            Step::Await(tail)
+        } else if looked_at == Some(tail.tid) {
+            row.link_writer(members, me, xid, 0);
+            Step::Follow(tail)
+        } else {
+            row.offer_tail();
+            Step::Offer(tail)
         }
     })
 }

@@ -11,7 +11,7 @@ use super::session::{SESSION, membership_slot, memory};
 use super::ticket;
 use super::waiting::{self, Reason, Wait};
 use crate::pg::{process, raw, tuple, xact};
-use crate::shared::wait;
+use crate::shared::{stop, wait};
 use hotrow::{Membership, Slot, Tail, backend_of};
 use pgrx::pg_sys;
 
@@ -34,6 +34,7 @@ pub fn offer(n: usize, tail: &Tail) {
     SESSION.dependencies.set(SESSION.dependencies.get() + 1);
     definitions::follow();
     SESSION.step(n, |m| m.offered(tail.tid, tail.xid, command));
+    stop::at(stop::Point::Offered);
 }
 
 /// Lets the tail's transaction end, in the lock manager. If it has been offered, we still depend on
@@ -116,6 +117,7 @@ fn must_give_way(n: usize, xid: u32) -> bool {
 /// in the lock manager, which is to be done under the wait's limits.
 fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait, &dyn Fn())) -> bool {
     memory().totals.fallbacks.add(1);
+    take_back_offer(slot);
     let own = &memory().backends[process::me() as usize];
     let awaited = edge::wait_for(xid);
     if deadlock::closes(|| own.wait(Some(awaited))) {
@@ -129,9 +131,15 @@ fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait, &dyn
     !xact::is_running(xid)
 }
 
+/// The writer of the version that we were to look at may change it again.
+pub fn take_back_offer(slot: Slot) {
+    memory().with_row(slot, |row, _| row.take_back_tail());
+}
+
 /// Nothing has come of an offer, and nobody has seen it. What was locked before has been seen, and
 /// stays a dependency.
 pub fn forget_offer(n: usize) {
+    take_back_offer(membership_slot(n));
     SESSION.step(n, Membership::offer_forgotten);
     if SESSION.get(n).is_some_and(|m| !m.has_locked()) {
         memory().backends[process::me() as usize].forget(n);

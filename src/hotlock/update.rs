@@ -23,7 +23,9 @@ use super::running;
 use super::session::{SESSION, member_id, membership_slot, memory, patience, statement_of};
 use super::settings;
 use super::step::{Step, close_own, end_group_for_others, name_version, next_step};
-use super::tail::{await_in_turn, await_lender, await_tail, offer, refuse_if_shown};
+use super::tail::{
+    await_in_turn, await_lender, await_tail, offer, refuse_if_shown, take_back_offer,
+};
 use super::waiting;
 use crate::pg::evaluate::{self, Applied};
 use crate::pg::relation::{Key, identity_of, key_of};
@@ -372,6 +374,7 @@ unsafe fn answer_updated(call: Update, version: u64, xid: u32) -> TM_Result::Typ
 /// forget it, and let the executor start from the version with which it came first.
 unsafe fn start_again(call: Update, n: usize) -> TM_Result::Type {
     refuse_if_shown(n);
+    take_back_offer(membership_slot(n));
     SESSION.step(n, Membership::starts_again);
     memory().backends[process::me() as usize].forget(n);
     let origin = SESSION.get(n).and_then(|m| m.origin()).unwrap_or(0);

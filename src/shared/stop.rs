@@ -14,6 +14,8 @@ pub enum Point {
     HolderEnded,
     /// The ticket is ours, the row is not changed yet.
     TicketTaken,
+    /// A running predecessor's version is offered, and nothing has come of that yet.
+    Offered,
     /// A follower has its place in the list, and has not changed the row yet.
     Reserved,
     /// The row is changed; others cannot see that in the list yet, and the ticket is still ours.
@@ -97,6 +99,7 @@ fn describe(point: Point) -> (&'static str, bool) {
         Point::FirstInQueue => ("first_in_queue", true),
         Point::HolderEnded => ("holder_ended", true),
         Point::TicketTaken => ("ticket_taken", true),
+        Point::Offered => ("offered", true),
         Point::Reserved => ("reserved", true),
         Point::PassingTicket => ("passing_ticket", false),
         Point::Updated => ("updated", true),

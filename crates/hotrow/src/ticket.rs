@@ -220,6 +220,7 @@ impl Row {
         if load(&self.holder) != Some(me) {
             return None;
         }
+        self.take_back_tail();
         self.holder.publish(0);
         self.away.publish(HERE);
         let first = self.first_hearing(members)?;

@@ -35,6 +35,7 @@ mod ledger;
 mod levels;
 mod limits;
 mod lookahead;
+mod looked_at;
 mod monitoring;
 mod nested;
 mod obstacles;

@@ -164,9 +164,10 @@ impl Membership {
                 predecessor: None,
                 ..written
             })),
-            State::Reader { listed, .. } => self.to(State::Reader {
+            State::Reader { listed, untold, .. } => self.to(State::Reader {
                 predecessor: None,
                 listed,
+                untold,
             }),
         }
     }
@@ -216,15 +217,14 @@ impl Membership {
         })
     }
 
-    /// All that it had of the row is rolled back. What its client has seen stays seen. (An error
-    /// waits for the predecessors before it is told, and what does not wait tells nothing: an offer
-    /// that an error has ended needs not be remembered.)
+    /// All that it had of the row is rolled back. What its client has seen stays seen. What only a
+    /// failed statement has looked at needs not be remembered.
     fn without_the_row(self) -> Option<Self> {
-        let is_untold = !self.has_locked()
-            && matches!(
-                self.state,
-                State::Offered(..) | State::Restarting(..) | State::Reserved(_)
-            );
+        let is_untold = match self.state {
+            State::Offered(..) | State::Restarting(..) | State::Reserved(_) => !self.has_locked(),
+            State::Reader { untold, .. } => untold,
+            _ => false,
+        };
         let predecessor = self.predecessor().filter(|_| !is_untold);
         let listed = match self.state {
             State::Written(Written {
@@ -238,6 +238,7 @@ impl Membership {
             state: State::Reader {
                 predecessor,
                 listed,
+                untold: false,
             },
             ..self
         })

@@ -71,6 +71,9 @@ pub enum State {
         /// It stands in the list. False if the writer had left before: then its transaction id
         /// alone says what became of it.
         listed: bool,
+        /// Only a statement that has failed has looked. Its error waits for the writer's end, and
+        /// what does not wait tells nothing of the version.
+        untold: bool,
     },
 }
 

@@ -64,6 +64,7 @@ fn all() -> Vec<(&'static str, Membership)> {
         ("follower", follower()),
         ("reader", offered().reads(true)),
         ("reader out of the list", offered().reads(false)),
+        ("failed reader", offered().fails(true)),
     ]
 }
 
@@ -276,6 +277,15 @@ fn a_place_in_the_list_goes_with_the_subtransaction_that_has_taken_it() {
     let lent = inner(lent_version()).subtransaction_rolled_back(2);
     assert!(lent.is_some_and(|m| m.depends() && m.is_listed() && !m.has_ticket()));
     assert_eq!(inner(offered()).subtransaction_rolled_back(2), None);
+    // What a failed statement has looked at goes with it; what another one has looked at does not.
+    let failed = offered().fails(true);
+    assert!(failed.depends() && failed.is_listed());
+    for failed in [failed, failed.predecessor_committed()] {
+        assert_eq!(inner(failed).subtransaction_rolled_back(2), None);
+    }
+    for told in [failed.reads(true), offered().reads(true).fails(true)] {
+        assert!(inner(told).subtransaction_rolled_back(2).is_some());
+    }
     // A reservation goes, with the ticket.
     let reserved = inner(offered().reserves(BASE));
     assert!(reserved.loses_place(2) && !reserved.loses_place(3));
@@ -362,8 +372,9 @@ mod refusals {
         assert_allowed("reserves", |m| m.reserves(BASE), &looking);
         let mut readers = HELD.to_vec();
         readers.retain(|&name| name != "locked");
-        readers.extend(["reader", "reader out of the list"]);
+        readers.extend(["reader", "reader out of the list", "failed reader"]);
         assert_allowed("reads", |m| m.reads(true), &readers);
+        assert_allowed("fails", |m| m.fails(true), &readers);
     }
 
     #[test]

@@ -219,21 +219,33 @@ impl Membership {
     /// → `Reader`. The statement has looked at an uncommitted version and changed nothing. The
     /// ticket goes back.
     pub fn reads(self, listed: bool) -> Self {
-        match self.state {
+        self.to_reader(listed, false, "reads")
+    }
+
+    /// → `Reader`. As `reads`; the statement has failed, which goes with its subtransaction.
+    pub fn fails(self, listed: bool) -> Self {
+        self.to_reader(listed, true, "fails")
+    }
+
+    fn to_reader(self, listed: bool, fails: bool, name: &'static str) -> Self {
+        let (predecessor, untold) = match self.state {
             State::Holding(hold) | State::Offered(hold, _) | State::Restarting(hold, _)
                 if !matches!(hold.keep, Keep::Locked { .. }) =>
             {
-                self.to(State::Reader {
-                    predecessor: hold.predecessor,
-                    listed,
-                })
+                (hold.predecessor, fails)
             }
-            State::Reader { predecessor, .. } => self.to(State::Reader {
+            State::Reader {
                 predecessor,
-                listed,
-            }),
-            _ => self.refuse("reads"),
-        }
+                untold,
+                ..
+            } => (predecessor, untold && fails),
+            _ => return self.refuse(name),
+        };
+        self.to(State::Reader {
+            predecessor,
+            listed,
+            untold,
+        })
     }
 
     /// The ticket's data before there is a version.

@@ -38,6 +38,8 @@ pub enum Fault {
     VisibleUnannounced,
     /// A second updater takes a ticket that it has not been given.
     TicketTaken,
+    /// A writer may change the version that another transaction looks at.
+    OfferNotProtected,
 }
 
 #[derive(Clone, Copy)]
@@ -114,7 +116,7 @@ fn transactions_on_two_rows_keep_the_invariants() {
 fn every_planted_fault_is_found() {
     use Fault::*;
     // What is found first is one of these.
-    let faults: [(Fault, &[&str]); 8] = [
+    let faults: [(Fault, &[&str]); 9] = [
         (DoomedCommits, &["rolled back"]),
         (TicketKept, &["deadlock", "ticket: ", "outlives"]),
         (WakeLost, &["deadlock"]),
@@ -123,6 +125,7 @@ fn every_planted_fault_is_found() {
         (GuardNotAsked, &["not durable"]),
         (VisibleUnannounced, &["not durable"]),
         (TicketTaken, &["two tickets", "ticket: "]),
+        (OfferNotProtected, &["changed by its writer"]),
     ];
     let mut missed = Vec::new();
     for (fault, expected) in faults {

@@ -106,6 +106,11 @@ impl Server {
         at
     }
 
+    /// Whether the writer of a version has updated the row once more.
+    pub fn has_changed(&self, row: usize, writer: u32, version: u64) -> bool {
+        self.heap.lock().unwrap().versions[row].contains(&(writer, version))
+    }
+
     /// A version is written by who alone may: on the page, one after the other.
     pub fn write(&self, row: usize, backend: BackendId, xid: u32, base: u64) -> u64 {
         let before = self.heap.lock().unwrap().updating[row].replace(backend);

@@ -31,8 +31,8 @@ pub struct Session<'a> {
     xid: u32,
     /// By row.
     memberships: [Cell<Option<Membership>>; ROWS],
-    /// The writers of uncommitted versions that the client has been shown something of.
-    seen: RefCell<Vec<u32>>,
+    /// The uncommitted versions that the client has been shown something of: row, writer, version.
+    seen: RefCell<Vec<(usize, u32, u64)>>,
 }
 
 impl<'a> Session<'a> {
@@ -198,6 +198,7 @@ impl<'a> Session<'a> {
     }
 
     fn forget_offer(&self, n: usize) {
+        self.with_row(n, |row, _| row.take_back_tail());
         self.step(n, Membership::offer_forgotten);
         if !self.get(n).has_locked() {
             self.server.backends[self.backend as usize].forget(n);
@@ -206,6 +207,30 @@ impl<'a> Session<'a> {
 
     fn tail(&self, n: usize) -> Option<Tail> {
         self.with_row(n, |row, w| row.tail(w))
+    }
+
+    fn protect(&self, row: &Row) {
+        if !self.has(Fault::OfferNotProtected) {
+            row.offer_tail();
+        }
+    }
+
+    /// The version of the list's tail, which is about to be looked at. None: nobody runs in the
+    /// list.
+    fn open_tail(&self, n: usize) -> Result<Option<Tail>, Failed> {
+        loop {
+            let tail = self.with_row(n, |row, w| {
+                let tail = row.tail(w)?;
+                if tail.open {
+                    self.protect(row);
+                }
+                Some(tail)
+            });
+            match tail {
+                Some(tail) if !tail.open => self.await_tail(n, &tail)?,
+                tail => return Ok(tail),
+            }
+        }
     }
 
     fn update(&self, n: usize, alone: bool) -> Done {
@@ -217,6 +242,8 @@ impl<'a> Session<'a> {
                 let follows = tail.open && membership.has_looked_at(tail.tid);
                 if follows {
                     row.link_writer(w, me, self.xid, 0);
+                } else if tail.open {
+                    self.protect(row);
                 }
                 Some((tail, follows))
             });
@@ -264,7 +291,7 @@ impl<'a> Session<'a> {
         });
         self.step(n, |m| m.follows(version, 1, 0));
         self.wake(woken);
-        self.seen.borrow_mut().push(tail.xid);
+        self.seen.borrow_mut().push((n, tail.xid, tail.tid));
         self.change_again(n)?;
         Ok(true)
     }
@@ -321,10 +348,10 @@ impl<'a> Session<'a> {
     /// The statement looks at the last version, and changes nothing.
     fn look(&self, n: usize) -> Done {
         let me = self.me(n);
-        if let Some(tail) = self.tail(n) {
+        if let Some(tail) = self.open_tail(n)? {
             self.offer(n, &tail)?;
             self.step(n, Membership::handed_out);
-            self.seen.borrow_mut().push(tail.xid);
+            self.seen.borrow_mut().push((n, tail.xid, tail.tid));
             if !self.has(Fault::ReaderForgotten) {
                 let listed = self.link(n, |_| true);
                 let woken = self.with_row(n, |row, w| row.leave(w, me, PATIENCE, 0));
@@ -351,19 +378,17 @@ impl<'a> Session<'a> {
 
     /// SELECT FOR UPDATE.
     fn lock(&self, n: usize) -> Done {
-        while let Some(tail) = self.tail(n) {
-            if tail.open {
-                self.offer(n, &tail)?;
-                if self.link(n, |tail| tail.open) {
-                    if !self.chance(self.plan.failures) {
-                        self.step(n, |m| m.lends(tail.tid));
-                        self.seen.borrow_mut().push(tail.xid);
-                        return Ok(());
-                    }
-                    self.with_row(n, |row, w| row.withdraw(w, self.me(n)));
+        while let Some(tail) = self.open_tail(n)? {
+            self.offer(n, &tail)?;
+            if self.link(n, |tail| tail.open) {
+                if !self.chance(self.plan.failures) {
+                    self.step(n, |m| m.lends(tail.tid));
+                    self.seen.borrow_mut().push((n, tail.xid, tail.tid));
+                    return Ok(());
                 }
-                self.forget_offer(n);
+                self.with_row(n, |row, w| row.withdraw(w, self.me(n)));
             }
+            self.forget_offer(n);
             self.await_tail(n, &tail)?;
         }
         self.step(n, Membership::locked);
@@ -372,6 +397,7 @@ impl<'a> Session<'a> {
 
     /// Waits for the tail's transaction in the lock manager, with the ticket.
     fn await_tail(&self, n: usize, tail: &Tail) -> Done {
+        self.with_row(n, |row, _| row.take_back_tail());
         let own = &self.server.backends[self.backend as usize];
         self.declare(|| own.wait(Some(Wait::Xid(tail.xid))))?;
         self.server.wait_for_end(tail.xid);

@@ -82,7 +82,13 @@ impl Session<'_> {
     fn check_commit(&self, end: u64) {
         let bases = self.all().filter_map(|(_, m)| Some(m.base()?.xid));
         let seen = self.seen.borrow();
-        for writer in bases.chain(seen.iter().copied()) {
+        for &(row, writer, version) in seen.iter() {
+            assert!(
+                !self.server.has_changed(row, writer, version),
+                "what was looked at has been changed by its writer"
+            );
+        }
+        for writer in bases.chain(seen.iter().map(|&(_, writer, _)| writer)) {
             match self.server.fate(writer) {
                 Fate::Committed(before) => assert!(before < end, "WAL has them in another order"),
                 Fate::RolledBack => panic!("what was built on is rolled back"),

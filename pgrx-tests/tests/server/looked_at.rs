@@ -1,0 +1,150 @@
+//! Versions of a running predecessor that a statement has looked at and does not build on.
+use anyhow::{Context, Result, ensure};
+use pgserver::Server;
+use postgres::Client;
+use txn_server_tests::{
+    Background, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
+    wait_until,
+};
+
+const LOW: &str = "UPDATE hot SET val = 1 WHERE id = 1";
+const HIGH: &str = "UPDATE hot SET val = 100 WHERE id = 1";
+/// Passes a row over that is low.
+const IF_HIGH: &str = "UPDATE hot SET val = val - 1 WHERE val > 50";
+/// Fails where the row is low.
+const TAKE: &str = "UPDATE hot SET val = val - 5 WHERE id = 1";
+
+/// The row is high, and must not become negative.
+fn start() -> Result<(Server, Client)> {
+    let server = start_hot(1, &[("deadlock_timeout", "10min")])?;
+    let mut control = server.connect()?;
+    control.batch_execute(
+        "UPDATE hot SET val = 60; ALTER TABLE hot ADD CONSTRAINT enough CHECK (val >= 0)",
+    )?;
+    grouped(&server)?.batch_execute("UPDATE hot SET val = val WHERE id = 1")?;
+    Ok((server, control))
+}
+
+fn begin(server: &Server, statements: &[&str]) -> Result<Client> {
+    let mut client = grouped(server)?;
+    client.batch_execute("BEGIN")?;
+    for statement in statements {
+        client.batch_execute(statement)?;
+    }
+    Ok(client)
+}
+
+/// What has been looked at, and not built on yet, is not changed any more: the statement would have
+/// passed over a row that it finds, or failed for a value that nobody has committed.
+#[test]
+fn its_writer_does_not_change_it() -> Result<()> {
+    for (statement, told) in [(IF_HIGH, "00000"), (TAKE, "23514")] {
+        for commits in [true, false] {
+            let (server, control) = start()?;
+            let dog = Watchdog::new(&server);
+            let told = if commits { told } else { "40001" };
+            let ended = change_behind(&server, control, statement, commits, told);
+            dog.finish(ended.with_context(|| format!("{statement}, committed: {commits}")))?;
+        }
+    }
+    Ok(())
+}
+
+fn change_behind(
+    server: &Server,
+    mut control: Client,
+    statement: &str,
+    commits: bool,
+    told: &str,
+) -> Result<()> {
+    control.batch_execute("SELECT pg_advisory_lock(hashtext('txn.offered'))")?;
+    let mut writer = begin(server, &[LOW])?;
+    let mut looker = grouped(server)?;
+    looker
+        .batch_execute("SET txn.stop_at = 'offered'")
+        .context("the library has to be built with --features stop_events")?;
+    let looker = Background::run(looker, statement)?;
+    let stopped = format!(
+        "SELECT count(*) > 0 FROM pg_locks \
+         WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
+        looker.pid
+    );
+    wait_until(&mut control, &stopped)?;
+    let (end, left) = if commits {
+        ("COMMIT", 1)
+    } else {
+        let changed = sqlstate(&writer.batch_execute(HIGH));
+        ensure!(changed == "40001", "the writer was told {changed}");
+        ("ROLLBACK", 60)
+    };
+    writer.batch_execute(end)?;
+    control.batch_execute("SELECT pg_advisory_unlock_all()")?;
+    let heard = sqlstate(&looker.end()?.1);
+    ensure!(heard == told, "the one behind was told {heard}");
+    let val = int(&mut control, "SELECT val FROM hot")?;
+    ensure!(val == left, "the value is {val}");
+    drop((writer, control));
+    physical_health(server, "hot", "id")
+}
+
+/// Who waits for the end of what it has looked at does not need it unchanged.
+#[test]
+fn who_lets_it_end_leaves_it_free() -> Result<()> {
+    let (server, mut control) = start()?;
+    let dog = Watchdog::new(&server);
+    let mut writer = begin(&server, &[LOW])?;
+    let mut waiter = grouped(&server)?;
+    waiter.batch_execute("SET txn.group_lock = off; SET txn.queue_lock = on")?;
+    let waiter = Background::run(waiter, IF_HIGH)?;
+    waiter.wait_until_blocked(&mut control)?;
+    writer.batch_execute(HIGH)?;
+    writer.batch_execute("COMMIT")?;
+    waiter.end()?.1?;
+    ensure!(int(&mut control, "SELECT val FROM hot")? == 99);
+    drop((writer, control));
+    dog.finish(physical_health(&server, "hot", "id"))
+}
+
+/// A wait that is cut short tells nothing. With its savepoint it leaves nothing of the row.
+#[test]
+fn a_wait_cut_short_leaves_nothing() -> Result<()> {
+    let (server, control) = start()?;
+    let dog = Watchdog::new(&server);
+    let mut writer = begin(&server, &[LOW])?;
+    let mut failed = begin(&server, &["SAVEPOINT s", "SET LOCAL lock_timeout = '50ms'"])?;
+    let told = sqlstate(&failed.batch_execute(TAKE));
+    ensure!(told == "55P03", "the wait ended with {told}");
+    failed.batch_execute("ROLLBACK TO s")?;
+    writer.batch_execute(LOW).context("the row is its own")?;
+    failed
+        .batch_execute("COMMIT")
+        .context("it waits for nobody")?;
+    writer.batch_execute("ROLLBACK")?;
+    drop((writer, failed, control));
+    dog.finish(physical_health(&server, "hot", "id"))
+}
+
+/// An error that has waited is true. With its savepoint it leaves nothing of the row.
+#[test]
+fn after_an_error_it_may_follow() -> Result<()> {
+    let (server, mut control) = start()?;
+    let dog = Watchdog::new(&server);
+    let mut writer = begin(&server, &[LOW])?;
+    let late = Background::run(begin(&server, &["SAVEPOINT s"])?, TAKE)?;
+    late.wait_until_blocked(&mut control)?;
+    writer.batch_execute("COMMIT")?;
+    let (mut failed, result) = late.end()?;
+    let told = sqlstate(&result);
+    ensure!(told == "23514", "{told}");
+    failed.batch_execute("ROLLBACK TO s")?;
+    writer.batch_execute("BEGIN")?;
+    writer.batch_execute(HIGH)?;
+    let before = int(&mut control, "SELECT followed FROM txn.stats")?;
+    failed.batch_execute(TAKE)?;
+    expect_followed(&mut control, before + 1).context("it may follow again")?;
+    writer.batch_execute("COMMIT")?;
+    failed.batch_execute("COMMIT")?;
+    ensure!(int(&mut control, "SELECT val FROM hot")? == 95);
+    drop((writer, failed, control));
+    dog.finish(physical_health(&server, "hot", "id"))
+}
