@@ -58,7 +58,7 @@ pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlo
         begin();
         // SAFETY: the caller's relation is open, and its slot holds a row of it.
         unsafe {
-            if let Some((relation, table)) = place_of(rel) {
+            if let Some((relation, table)) = place_to_write(rel) {
                 let keys = table.image_of_slot(slot);
                 let wanted = Item {
                     relation,
@@ -143,7 +143,7 @@ unsafe fn before_version(
     begin();
     // SAFETY: the caller's relation is open and locked, and the transaction sees the version.
     unsafe {
-        let Some((relation, table)) = place_of(rel) else {
+        let Some((relation, table)) = place_to_write(rel) else {
             return true;
         };
         let keys = image_of_version(table, rel, packed_tid);
@@ -163,6 +163,21 @@ fn begin() {
     IS_ANNOUNCING.set(false);
     IS_NEW.set(false);
     IS_WITHIN.set(false);
+}
+
+/// As `place_of`, of a table that is about to be written. What cannot be declared is beyond every
+/// declaration.
+///
+/// # Safety
+/// As for `place_of`.
+#[inline]
+unsafe fn place_to_write(rel: pg_sys::Relation) -> Option<(Relation, &'static Table)> {
+    // SAFETY: by the contract.
+    let place = unsafe { place_of(rel) };
+    if place.is_none() && !IS_WITHIN.get() && admit::is_in() {
+        admit::go_beyond();
+    }
+    place
 }
 
 /// Under which relation the table's keys are declared, and by which range key; none if they cannot

@@ -20,7 +20,7 @@ const GONE_2: &str = "DELETE FROM account WHERE id = 2";
 const CHECK_1: &str = "SELECT FROM account WHERE id = 1 FOR KEY SHARE";
 const CHECK_2: &str = "SELECT FROM account WHERE id = 2 FOR KEY SHARE";
 
-const MEETINGS: [Meeting; 6] = [
+const MEETINGS: [Meeting; 7] = [
     Meeting {
         has: [THIRD, FOURTH],
         wants: [FOURTH, THIRD],
@@ -57,6 +57,11 @@ const MEETINGS: [Meeting; 6] = [
             "UPDATE note SET val = 1 WHERE id = 2",
             "UPDATE note SET val = 1 WHERE id = 1",
         ],
+    },
+    // Who has written there has gone beyond its declaration.
+    Meeting {
+        has: ["UPDATE note SET val = 1 WHERE id = 1", CHECK_1],
+        wants: [GONE, "UPDATE note SET val = 1 WHERE id = 1"],
     },
 ];
 
