@@ -6,6 +6,7 @@ use crate::hotlock::commit;
 use crate::hotlock::memory;
 use crate::hotlock::settings;
 use crate::hotlock::waiting::{self, Wait};
+use crate::pg::catch::catching;
 use crate::pg::local::Local;
 use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{process, release, xact};
@@ -27,6 +28,9 @@ const DRAINS: u32 = 3;
 /// as long as the deadlock detector needs.
 const SHORTEST_MS: i32 = 2;
 const LONGEST_MS: i32 = 100;
+/// How often a transaction looks whether others still wait for an end that is not to come, in
+/// milliseconds.
+const SLEEPERS_MS: u64 = 5;
 /// How long the next one stays awake for a transaction that is about to end, in microseconds.
 const AWAKE_US: u64 = 300;
 
@@ -141,7 +145,14 @@ pub fn settle(lane: Lane<'static>) -> Option<usize> {
 }
 
 /// Enters the lane with what was declared. Whether it has all its keys at once.
+///
+/// # Errors
+/// 57014, if the user cancels it.
 pub fn enter(lane: Lane<'static>) -> bool {
+    // If it has left the lane before, those who slept until its end then must have noticed.
+    while lane.has_sleepers(process::me()) {
+        wait::sleep(SLEEPERS_MS, pg_sys::PG_WAIT_EXTENSION);
+    }
     release::ask();
     SESSION.is_in.set(true);
     settings::be_ordinary(true);
@@ -310,13 +321,32 @@ fn wait_until_granted(lane: Lane<'static>) {
     while !seat.is_granted() {
         if seat.take_next() {
             stay_awake(|| seat.is_granted());
-        } else if !wait.doze()
-            && let Some(blocker) = memory().with_lane(lane, |lane| lane.blocker(me))
-        {
-            wait.slice_in_lock_manager(|| waiting::await_process(blocker));
+        } else {
+            doze(lane, &wait);
         }
     }
     wait.finish();
+}
+
+/// Sleeps once until it is woken, or for a while in the lock manager: until the transaction ends
+/// for which it waits.
+pub fn doze(lane: Lane<'static>, wait: &Wait) {
+    let me = process::me();
+    if !wait.doze()
+        && let Some(other) = memory().with_lane(lane, |lane| lane.falls_asleep(me))
+    {
+        // SAFETY: nothing here has a destructor.
+        unsafe {
+            catching(
+                || wait.slice_in_lock_manager(|| waiting::await_process(other)),
+                |_| {
+                    lane.wakes_up(me);
+                    false
+                },
+            );
+        }
+        lane.wakes_up(me);
+    }
 }
 
 /// Lets others have the processor until `is_over`, for a while.

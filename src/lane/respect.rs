@@ -10,14 +10,14 @@ use super::heat;
 use super::partition;
 use super::strict;
 use crate::hotlock::memory;
-use crate::hotlock::waiting::{self, Wait};
+use crate::hotlock::waiting::Wait;
 use crate::pg::buffer::Page;
 use crate::pg::local::Local;
 use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{process, raw};
 use crate::range_occ::key::{self, Table};
 use crate::range_occ::{session, view};
-use ::lane::{Announced, Item, Lane, Look, Mode, REFUSAL, SeatId, WAIT};
+use ::lane::{Announced, Item, Lane, Look, Mode, REFUSAL, WAIT};
 use keyrange::{Interval, Relation};
 use pgrx::pg_sys::{self, LockTupleMode, LockWaitPolicy, TM_Result};
 use std::cell::Cell;
@@ -266,7 +266,7 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
         IS_WATCHING.set(true);
         let id = view::own_fxid();
         let look = |lane: Lane<'static>| lane.look(me, id, wanted, announced);
-        let (holder, mode, is_taken_back) = match memory().with_lane(lane, look) {
+        let (mode, is_taken_back) = match memory().with_lane(lane, look) {
             Look::Free => {
                 IS_NEW.set(announced == Announced::Now);
                 return true;
@@ -277,10 +277,10 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
                 continue;
             }
             Look::Wait {
-                holder,
                 mode,
                 is_taken_back,
-            } => (holder, mode, is_taken_back),
+                ..
+            } => (mode, is_taken_back),
         };
         IS_NEW.set(announced == Announced::Now && !is_taken_back);
         // Of a holder that only reads the snapshot misses nothing.
@@ -300,23 +300,21 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
             errors::HELD.raise();
         }
         heat::warm(&wanted, WAIT);
-        await_holder(lane, holder);
+        await_holder(lane);
         if announce(lane, &wanted) == Announced::Now {
             announced = Announced::Now;
         }
     }
 }
 
-/// Waits until that holder is not in the way any more.
-fn await_holder(lane: Lane<'static>, holder: SeatId) {
+/// Waits until the holder that it watches is not in the way any more.
+fn await_holder(lane: Lane<'static>) {
     memory().totals.lane_waits.add(1);
     let seat = lane.seat(process::me());
     let wait = Wait::begin_in_lane();
     while_asking(|| {
         while seat.is_watching() {
-            if !wait.doze() {
-                wait.slice_in_lock_manager(|| waiting::await_process(holder));
-            }
+            admit::doze(lane, &wait);
         }
     });
     wait.finish();

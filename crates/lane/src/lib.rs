@@ -11,6 +11,7 @@ mod orders;
 mod queue;
 mod request;
 mod seat;
+mod sleep;
 mod stripe;
 mod text;
 mod word;

@@ -31,7 +31,8 @@ fn check(steps: &[(SeatId, Vec<Item>)]) {
     with_lane(|lane| check_steps(lane, steps));
 }
 
-fn with_lane(body: impl FnOnce(Lane)) {
+/// A lane of `SEATS` processes, with nobody in it.
+pub fn with_lane(body: impl FnOnce(Lane)) {
     let head = Head::default();
     let seats: Vec<_> = (0..SEATS).map(|_| Seat::default()).collect();
     let requests: Vec<_> = (0..SEATS as usize * ITEMS)

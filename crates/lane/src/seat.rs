@@ -38,6 +38,10 @@ pub struct Seat {
     pub(crate) is_watched: Word,
     /// For whose end this process waits without having declared anything, + 1.
     pub(crate) watches: Word,
+    /// In the lock manager this process waits for that one's transaction, + 1.
+    pub(crate) sleeps_on: Word,
+    /// 1 if others do that, or have done it, for the transaction of this process.
+    pub(crate) is_slept_on: Word,
     /// It holds, and waits for writers that have announced themselves before.
     pub(crate) insists: Word,
     /// Announcements of its transaction, which has declared nothing, that found no room.

@@ -5,7 +5,7 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{Background, int, read, sqlstate};
 
-use super::{bank, declare, session, update};
+use super::{bank, declare, session, update, wait_until_asleep};
 
 /// Has the session refused because of account `id`, in the way that is named.
 fn refuse(server: &Server, client: &mut Client, how: &str, id: i32) -> Result<()> {
@@ -244,14 +244,12 @@ fn a_block_that_waits_at_its_begin() -> Result<()> {
 fn begins(server: &Server, client: &mut Client, begin: &str) -> Result<bool> {
     loop {
         let (since, mut look) = (std::time::Instant::now(), server.connect()?);
+        // Not in the block, which may still declare others.
+        let pid = int(client, "SELECT pg_backend_pid()::bigint")?;
         refuse(server, client, "changed", 1)?;
         client.batch_execute(begin)?;
         let is_in_time = since.elapsed().as_secs_f64() < 1.0;
-        let pid = client.query_typed_one("SELECT pg_backend_pid()", &[])?;
-        let taken = format!(
-            "SELECT count(*) FROM txn.lane WHERE pid = {}",
-            pid.get::<_, i32>(0)
-        );
+        let taken = format!("SELECT count(*) FROM txn.lane WHERE pid = {pid}");
         let taken = int(&mut look, &taken)?;
         if is_in_time {
             return Ok(taken > 0);
@@ -326,6 +324,36 @@ fn a_declaration_that_fails_in_a_block_that_has_keys() -> Result<()> {
     result?;
     next.batch_execute(&update(1))?;
     next.batch_execute("COMMIT")?;
+    Ok(())
+}
+
+/// A block that has keys from its BEGIN declares others, and leaves the lane for that. Those who
+/// sleep until its end then, declared or not, are no deadlock.
+#[test]
+fn who_sleeps_behind_a_block_that_declares_others() -> Result<()> {
+    for is_declared in [true, false] {
+        let server = bank(100, &[("txn.range_window", "off")])?;
+        let mut look = server.connect()?;
+        let mut client = session(&server, "repeatable read")?;
+        client.batch_execute("SET txn.reschedule = on")?;
+        let pid = int(&mut client, "SELECT pg_backend_pid()::bigint")? as i32;
+        ensure!(begins(&server, &mut client, "BEGIN")?);
+        client.batch_execute("SET LOCAL deadlock_timeout = '10ms'")?;
+        let mut other = server.connect()?;
+        other.batch_execute("SET deadlock_timeout = '400ms'; BEGIN")?;
+        let wants = if is_declared {
+            declare(&[1])
+        } else {
+            update(1)
+        };
+        let other = Background::run(other, &wants)?;
+        wait_until_asleep(&mut look, other.pid)?;
+        let client = Background::run_as(client, pid, &declare(&[1]));
+        let (mut other, result) = other.end()?;
+        result?;
+        other.batch_execute("COMMIT")?;
+        client.end()?.1?;
+    }
     Ok(())
 }
 

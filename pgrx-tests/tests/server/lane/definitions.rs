@@ -5,7 +5,7 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{Background, int, read, sqlstate};
 
-use super::{LEVELS, bank, declare, session, update};
+use super::{LEVELS, bank, declare, session, update, wait_until_asleep};
 
 /// Makes three transactions meet: one holds account 1; one waits behind it with `statement`; one
 /// redefines the table with `change`. When this returns, the first has ended. The third has
@@ -176,5 +176,28 @@ fn those_who_are_let_end_wait_for_nobody() -> Result<()> {
         declared.batch_execute("UPDATE account SET more = 1 WHERE id = 1; COMMIT")?;
         ensure!(read::<i64>(&mut look, "SELECT val FROM account WHERE id = 1")? == 3);
     }
+    Ok(())
+}
+
+/// The table gets other ranges while one waits behind it, for its end. It is declared anew, and
+/// neither takes that for a deadlock.
+#[test]
+fn who_sleeps_behind_it_wakes_up_first() -> Result<()> {
+    let server = bank(3, &[("deadlock_timeout", "10ms")])?;
+    let mut look = server.connect()?;
+    let block = |ids: &[i32]| format!("BEGIN; {}; COMMIT", declare(ids));
+    let mut holder = server.connect()?;
+    holder.batch_execute("BEGIN")?;
+    holder.batch_execute(&declare(&[2]))?;
+    let behind = Background::run(server.connect()?, &block(&[1, 2]))?;
+    behind.wait_until_blocked(&mut look)?;
+    let mut next = server.connect()?;
+    next.batch_execute("SET deadlock_timeout = '400ms'")?;
+    let next = Background::run(next, &block(&[1]))?;
+    wait_until_asleep(&mut look, next.pid)?;
+    look.batch_execute("SELECT txn.partition_by_range('account', width => 1)")?;
+    holder.batch_execute("COMMIT")?;
+    behind.end()?.1?;
+    next.end()?.1?;
     Ok(())
 }

@@ -17,7 +17,7 @@ mod undeclared;
 use anyhow::Result;
 use pgserver::Server;
 use postgres::Client;
-use txn_server_tests::start;
+use txn_server_tests::{start, wait_until};
 
 /// A server with accounts 1 to `rows` of nothing.
 fn bank(rows: u32, settings: &[(&str, &str)]) -> Result<Server> {
@@ -55,4 +55,13 @@ fn declare(ids: &[i32]) -> String {
 
 fn update(id: i32) -> String {
     format!("UPDATE account SET val = val + 1 WHERE id = {id}")
+}
+
+/// Waits until that process waits for the end of another one's transaction in the lock manager.
+fn wait_until_asleep(look: &mut Client, pid: i32) -> Result<()> {
+    let is_asleep = format!(
+        "SELECT count(*) > 0 FROM pg_locks
+         WHERE pid = {pid} AND locktype = 'virtualxid' AND NOT granted"
+    );
+    wait_until(look, &is_asleep)
 }

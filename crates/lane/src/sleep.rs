@@ -1,0 +1,71 @@
+//! Waits in the lock manager, where a grant is not heard: for a process's transaction, which may
+//! leave the lane and go on.
+
+use crate::queue::Lane;
+use crate::seat::{Seat, SeatId};
+
+impl Lane<'_> {
+    /// Process `me` is going to sleep until the transaction of another one ends, or for a while:
+    /// the one returned. None: there is nobody to wait for any more. `wakes_up` follows. Under the
+    /// lane's lock.
+    pub fn falls_asleep(&self, me: SeatId) -> Option<SeatId> {
+        let seat = self.seat(me);
+        let other = seat.watched().or_else(|| self.blocker(me))?;
+        seat.sleeps_on.set(u64::from(other) + 1);
+        self.seat(other).is_slept_on.set(1);
+        Some(other)
+    }
+
+    /// Process `me` does not sleep any more.
+    pub fn wakes_up(&self, me: SeatId) {
+        self.seat(me).sleeps_on.set(0);
+    }
+
+    /// Whether others still sleep until the transaction of process `me` ends, though that has left
+    /// the lane. If it came again and waited for one of them, each would wait for the other.
+    pub fn has_sleepers(&self, me: SeatId) -> bool {
+        let seat = self.seat(me);
+        if seat.is_slept_on.get() == 0 {
+            return false;
+        }
+        let sleeps = |other: &Seat| other.sleeps_on.get() == u64::from(me) + 1;
+        let has_any = self.seats.iter().any(sleeps);
+        if !has_any {
+            seat.is_slept_on.set(0);
+        }
+        has_any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::orders::with_lane;
+    use crate::{Item, Lane, Mode};
+    use keyrange::Interval;
+
+    #[test]
+    fn sleepers_are_known_until_they_wake_up() {
+        let play = |lane: Lane| {
+            let item = Item {
+                relation: 1,
+                keys: Interval::point(7),
+                mode: Mode::Write,
+            };
+            assert_eq!(lane.falls_asleep(1), None);
+            (0..3).for_each(|seat| {
+                lane.enter(seat, &[item], 0);
+            });
+            assert_eq!([1, 2].map(|seat| lane.falls_asleep(seat)), [Some(0); 2]);
+            // It goes on, and those that slept are the first to know.
+            lane.leave(0, |_| ());
+            assert!(lane.has_sleepers(0));
+            lane.wakes_up(1);
+            assert!(lane.has_sleepers(0));
+            lane.wakes_up(2);
+            assert!(!lane.has_sleepers(0) && !lane.has_sleepers(1));
+            assert_eq!(lane.falls_asleep(2), Some(1));
+            assert!(lane.has_sleepers(1) && !lane.has_sleepers(0));
+        };
+        shuttle::check_random(move || with_lane(play), 1);
+    }
+}
