@@ -18,6 +18,7 @@ use crate::pg::{nesting, raw, utility, xact};
 use crate::range_occ;
 use crate::shared::stop;
 use pgrx::pg_sys::*;
+use std::cell::Cell;
 use std::ffi::c_char;
 
 pub unsafe extern "C-unwind" fn process_utility(
@@ -30,14 +31,15 @@ pub unsafe extern "C-unwind" fn process_utility(
     destination: *mut DestReceiver,
     completion: *mut QueryCompletion,
 ) {
+    let own = Cell::new(None);
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let execute = || unsafe {
         previous()
             .process_utility
             .unwrap_or(raw::standard_ProcessUtility)(
-            statement,
+            own.get().unwrap_or(statement),
             source,
-            read_only,
+            read_only && own.get().is_none(),
             context,
             params,
             environment,
@@ -62,7 +64,7 @@ pub unsafe extern "C-unwind" fn process_utility(
             if command.computes {
                 snapshot_due::before_utility(command.node);
             }
-            before_utility(statement, params, command.is_top_level);
+            own.set(before_utility(statement, params, command.is_top_level));
         });
         command.run(part, execute);
     };
@@ -304,15 +306,27 @@ unsafe fn transaction_command(node: *const Node) -> Option<TransactionStmtKind::
     }
 }
 
-/// A utility command may do anything: it is taken to write untracked tables, unless it is one of
-/// those that do not, or that run statements through the executor.
-unsafe fn before_utility(command: *mut PlannedStmt, params: ParamListInfo, is_top_level: bool) {
+/// Returns the command to run in place of this one, if it is another.
+unsafe fn before_utility(
+    command: *mut PlannedStmt,
+    params: ParamListInfo,
+    is_top_level: bool,
+) -> Option<*mut PlannedStmt> {
     // SAFETY: a utility statement's node.
     unsafe {
         let node = (*command).utilityStmt;
-        if is_top_level && (*node).type_ == NodeTag::T_CallStmt {
-            call::before(node.cast(), params);
-        }
+        let is_call = is_top_level && (*node).type_ == NodeTag::T_CallStmt;
+        let own = is_call.then(|| call::before(command, params)).flatten();
+        before_any(node, is_top_level);
+        own
+    }
+}
+
+/// A utility command may do anything: it is taken to write untracked tables, unless it is one of
+/// those that do not, or that run statements through the executor.
+unsafe fn before_any(node: *mut Node, is_top_level: bool) {
+    // SAFETY: a utility statement's node.
+    unsafe {
         range_occ::guard::before_utility(node, is_top_level);
         dependent::before_utility(node);
         match (*node).type_ {

@@ -1,8 +1,10 @@
-//! The arguments of a CALL, as far as they are known before it runs.
+//! The arguments of a CALL, as far as they are known before it runs. They are computed once: the
+//! CALL that runs has their values in place of the expressions.
 
 use crate::pg::builtin::{self, Known, is_builtin};
 use crate::pg::{nodes, raw};
-use pgrx::pg_sys::{self, Datum, FormData_pg_proc, NodeTag, Oid};
+use pgrx::pg_sys::{self, CallStmt, Datum, FormData_pg_proc, FuncCall, FuncExpr, NodeTag, Oid};
+use pgrx::pg_sys::{Node, PlannedStmt};
 
 /// An argument of a CALL.
 #[derive(Clone, Copy)]
@@ -39,7 +41,7 @@ pub unsafe fn argument(
         if at >= nodes::length(list) {
             return Found::Unknown;
         }
-        let node = nodes::nth::<pg_sys::Node>(list, at);
+        let node = nodes::nth::<Node>(list, at);
         let found = plain(node, params);
         if !matches!(found, Found::Unknown) {
             return found;
@@ -48,6 +50,81 @@ pub unsafe fn argument(
             return computed(node, params);
         }
         plain(folded(node, params), std::ptr::null_mut())
+    }
+}
+
+/// The CALL to run in place of that one: it has the arguments that are known, and is nobody else's,
+/// so that PostgreSQL needs no copy of it.
+///
+/// # Safety
+/// `statement` is a CALL about to run, and `known` are its arguments as `argument` has found them.
+pub unsafe fn settled(statement: *const PlannedStmt, known: &[Found]) -> *mut PlannedStmt {
+    // SAFETY: the caller's nodes are of the types that they are read as. All copies stand in the
+    // current memory context, which ends with the command.
+    unsafe {
+        let own = own_copy(statement);
+        let call = own_copy((*statement).utilityStmt.cast::<CallStmt>());
+        let function = own_copy((*call).funcexpr);
+        (*own).utilityStmt = call.cast();
+        (*call).funcexpr = function;
+        // What the parser made of the arguments: only the analysis reads that, and it is over.
+        let parsed = own_copy((*call).funccall);
+        (*parsed).args = std::ptr::null_mut();
+        (*call).funccall = raw::copyObjectImpl(parsed.cast()).cast();
+        (*call).outargs = raw::copyObjectImpl((*call).outargs.cast()).cast();
+        let list = raw::list_copy((*function).args);
+        for n in 0..nodes::length(list) {
+            let place = (*list).elements.add(n);
+            let node = (*place).ptr_value.cast::<Node>();
+            let found = known.get(n).copied().unwrap_or(Found::Unknown);
+            (*place).ptr_value = constant(node, found).map_or_else(
+                || raw::copyObjectImpl(node.cast()),
+                |constant| constant.cast(),
+            );
+        }
+        (*function).args = list;
+        own
+    }
+}
+
+/// # Safety
+/// A node of that type.
+unsafe fn own_copy<T: OwnNode>(node: *const T) -> *mut T {
+    // SAFETY: by the contract; the copy has room for it.
+    unsafe {
+        let copy = raw::palloc(size_of::<T>()).cast::<T>();
+        copy.copy_from_nonoverlapping(node, 1);
+        copy
+    }
+}
+
+/// Nodes that are copied here, without what they point to.
+trait OwnNode {}
+impl OwnNode for PlannedStmt {}
+impl OwnNode for CallStmt {}
+impl OwnNode for FuncExpr {}
+impl OwnNode for FuncCall {}
+
+/// A constant of the expression's type, if its value is known.
+///
+/// # Safety
+/// An expression, and what it has been found to be.
+unsafe fn constant(node: *const Node, found: Found) -> Option<*mut pg_sys::Const> {
+    let (datum, is_null) = match found {
+        Found::Value(datum, _) => (datum, false),
+        Found::Null => (Datum::from(0), true),
+        Found::Unknown => return None,
+    };
+    // SAFETY: the value is of the expression's type.
+    unsafe {
+        let typ = raw::exprType(node);
+        let (mut length, mut by_value, mut align) = (0, false, 0);
+        raw::get_typlenbyvalalign(typ, &mut length, &mut by_value, &mut align);
+        let (modifier, collation) = (raw::exprTypmod(node), raw::exprCollation(node));
+        let length = length.into();
+        Some(raw::makeConst(
+            typ, modifier, collation, length, datum, is_null, by_value,
+        ))
     }
 }
 
@@ -70,7 +147,7 @@ fn is_computable_function(function: Oid) -> bool {
 ///
 /// # Safety
 /// As for `plain`.
-unsafe fn is_computable(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> bool {
+unsafe fn is_computable(node: *const Node, params: pg_sys::ParamListInfo) -> bool {
     // SAFETY: nodes are read as what their tags say.
     unsafe {
         let are = |list: *const pg_sys::List| {
@@ -79,7 +156,7 @@ unsafe fn is_computable(node: *const pg_sys::Node, params: pg_sys::ParamListInfo
         };
         // A strict function of a constant NULL is not called, and what else it is given is not
         // computed: the planner sees to that.
-        let is_null = |one: *mut pg_sys::Node| {
+        let is_null = |one: *mut Node| {
             nodes::tag(one) == NodeTag::T_Const && (*one.cast::<pg_sys::Const>()).constisnull
         };
         let may_call = |function, arguments: *const pg_sys::List| {
@@ -95,7 +172,7 @@ unsafe fn is_computable(node: *const pg_sys::Node, params: pg_sys::ParamListInfo
             }
             NodeTag::T_ArrayExpr => are((*node.cast::<pg_sys::ArrayExpr>()).elements),
             NodeTag::T_FuncExpr => {
-                let call = &*node.cast::<pg_sys::FuncExpr>();
+                let call = &*node.cast::<FuncExpr>();
                 may_call(call.funcid, call.args)
             }
             NodeTag::T_OpExpr => {
@@ -111,7 +188,7 @@ unsafe fn is_computable(node: *const pg_sys::Node, params: pg_sys::ParamListInfo
 ///
 /// # Safety
 /// `is_computable`. An error in it is one that the CALL itself would raise.
-unsafe fn computed(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> Found {
+unsafe fn computed(node: *mut Node, params: pg_sys::ParamListInfo) -> Found {
     // SAFETY: an expression that the executor takes as it is. The value and the state stand in the
     // current memory context, which ends with the command.
     unsafe {
@@ -132,7 +209,7 @@ unsafe fn computed(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> Fo
 ///
 /// # Safety
 /// `node` is an expression, and `params` has its parameters or is null.
-unsafe fn plain(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> Found {
+unsafe fn plain(node: *const Node, params: pg_sys::ParamListInfo) -> Found {
     // SAFETY: nodes are read as what their tags say.
     unsafe {
         match nodes::tag(node) {
@@ -175,7 +252,7 @@ unsafe fn plain(node: *const pg_sys::Node, params: pg_sys::ParamListInfo) -> Fou
 ///
 /// # Safety
 /// As for `plain`. An error in it is the one that the CALL itself would raise.
-unsafe fn folded(node: *mut pg_sys::Node, params: pg_sys::ParamListInfo) -> *const pg_sys::Node {
+unsafe fn folded(node: *mut Node, params: pg_sys::ParamListInfo) -> *const Node {
     // SAFETY: eval_const_expressions looks at nothing else of the planner's state (clauses.c).
     unsafe {
         let room = |size: usize| raw::palloc0(size);

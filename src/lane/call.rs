@@ -1,7 +1,7 @@
 //! A CALL of a procedure with a declaration takes the keys before the procedure runs.
 
 use super::admit;
-use super::argument::{Found, argument};
+use super::argument::{self, Found, argument};
 use super::declare::DEFINITIONS;
 use super::heat;
 use super::procedure::{self, Declared, Part, Plan};
@@ -16,21 +16,31 @@ use keyrange::COLUMNS;
 use pgrx::pg_sys::{self, Datum, Oid};
 use std::ffi::c_int;
 
+/// The arguments of a CALL, as far as its declaration asks for them.
+type Arguments = [Found; pg_sys::FUNC_MAX_ARGS as usize];
+
 /// Before a CALL of the client's own runs. It takes the keys that the procedure declares, if it is
-/// where `txn.declare` could stand; else it runs as if nothing were declared.
+/// where `txn.declare` could stand; else it runs as if nothing were declared. Returns the CALL that
+/// is to run in its place, if arguments have been computed.
 ///
 /// # Safety
 /// A CALL and its parameters; nothing with a destructor is alive in the callers.
-pub unsafe fn before(call: *const pg_sys::CallStmt, params: pg_sys::ParamListInfo) {
-    let Some(lane) = admit::lane() else { return };
+pub unsafe fn before(
+    statement: *const pg_sys::PlannedStmt,
+    params: pg_sys::ParamListInfo,
+) -> Option<*mut pg_sys::PlannedStmt> {
+    let lane = admit::lane()?;
+    let mut known = [Found::Unknown; pg_sys::FUNC_MAX_ARGS as usize];
     // SAFETY: the caller's CALL and parameters are valid, and no frame above has a destructor.
     unsafe {
-        for _ in 0..DEFINITIONS {
-            if declare_all(lane, call, params) {
-                return;
-            }
+        let call = (*statement).utilityStmt.cast();
+        let is_done = (0..DEFINITIONS).any(|_| declare_all(lane, call, params, &mut known));
+        if !is_done {
+            skip();
         }
-        skip();
+        let is_known = |found: &Found| !matches!(found, Found::Unknown);
+        let has_any = known.iter().any(is_known);
+        has_any.then(|| argument::settled(statement, &known))
     }
 }
 
@@ -42,6 +52,7 @@ unsafe fn declare_all(
     lane: Lane<'static>,
     call: *const pg_sys::CallStmt,
     params: pg_sys::ParamListInfo,
+    known: &mut Arguments,
 ) -> bool {
     // SAFETY: the caller's CALL and parameters are valid, and no frame above has a destructor.
     unsafe {
@@ -54,7 +65,7 @@ unsafe fn declare_all(
         let role = plan.owner.unwrap_or_else(|| raw::GetUserId());
         let may = may_declare() && may_use(plan, role, (*function).funcid);
         // A function among the arguments may have used the snapshot.
-        if !may || !evaluate(plan, (*function).args, params) || !may_declare() {
+        if !may || !evaluate(plan, (*function).args, params, known) || !may_declare() {
             return skip();
         }
         match admit::settle(lane) {
@@ -149,7 +160,8 @@ unsafe fn take(lane: Lane<'static>, plan: &Plan) -> bool {
     is_held
 }
 
-/// Works out the keys. False if it does not know them before the CALL.
+/// Works out the arguments that are asked for, and the keys. False if it does not know these before
+/// the CALL.
 ///
 /// # Safety
 /// As for `before`.
@@ -157,13 +169,13 @@ unsafe fn evaluate(
     plan: &Plan,
     arguments: *const pg_sys::List,
     params: pg_sys::ParamListInfo,
+    known: &mut Arguments,
 ) -> bool {
     admit::begin();
-    let mut found = [Found::Unknown; pg_sys::FUNC_MAX_ARGS as usize];
     let numbers = plan.parts.iter().flat_map(|part| &part.form.values);
     for value in numbers {
         if let Value::Argument(number) | Value::Each(number) = value
-            && let Some(place) = found.get_mut(usize::from(*number) - 1)
+            && let Some(place) = known.get_mut(usize::from(*number) - 1)
         {
             // SAFETY: the caller's list has the arguments of the CALL, and `params` its parameters.
             *place = unsafe { argument(arguments, *number, params) };
@@ -172,7 +184,7 @@ unsafe fn evaluate(
     value::with_scratch(|| {
         let mut parts = plan.parts.iter();
         // SAFETY: this runs within `value::with_scratch`.
-        parts.all(|part| unsafe { declare(part, &found) })
+        parts.all(|part| unsafe { declare(part, known) })
     })
 }
 

@@ -160,6 +160,17 @@ unsafe extern "C-unwind" {
     pub fn ChangeVarNodes(node: *mut Node, from: c_int, to: c_int, sublevels_up: c_int);
     pub fn fix_opfuncids(node: *mut Node);
     pub fn exprType(expression: *const Node) -> Oid;
+    pub fn exprTypmod(expression: *const Node) -> i32;
+    pub fn exprCollation(expression: *const Node) -> Oid;
+    pub fn makeConst(
+        typ: Oid,
+        modifier: i32,
+        collation: Oid,
+        length: c_int,
+        value: Datum,
+        is_null: bool,
+        by_value: bool,
+    ) -> *mut Const;
 
     // nodes/list.c, nodes/bitmapset.c
     pub fn bms_next_member(set: *const Bitmapset, previous: c_int) -> c_int;

@@ -1,7 +1,7 @@
 //! Arguments of a declared CALL: the keys are what the CALL computes, whatever the expressions.
 
 use anyhow::{Context, Result, ensure};
-use txn_server_tests::text;
+use txn_server_tests::{int, text};
 
 use super::bank;
 
@@ -40,6 +40,10 @@ const EXPRESSIONS: [(&str, &str); 20] = [
     ("touch('{1,3}')", "1 3"),
 ];
 
+/// The accounts that the CALL has changed.
+const CHANGED: &str = "SELECT coalesce(string_agg(id::text, ' ' ORDER BY id), '')
+                       FROM account WHERE val > 0";
+
 #[test]
 fn keys_are_what_the_call_computes() -> Result<()> {
     let server = bank(9, &[])?;
@@ -50,8 +54,14 @@ fn keys_are_what_the_call_computes() -> Result<()> {
     for (expression, keys) in EXPRESSIONS {
         client.batch_execute(&format!("BEGIN; CALL {expression}"))?;
         let found = text(&mut client, declared).with_context(|| expression)?;
+        let changed = text(&mut client, CHANGED)?;
         client.batch_execute("ROLLBACK")?;
         ensure!(found == keys, "{found} instead of {keys}: {expression}");
+        let rows = match keys {
+            "" if expression.contains("counts") => "3",
+            keys => keys,
+        };
+        ensure!(changed == rows, "{changed} instead of {rows}: {expression}");
     }
     // A column whose type has no image, such as inet, may have any value: whatever is given for it,
     // the keys are those that begin with the others.
@@ -93,5 +103,57 @@ fn keys_are_what_the_call_computes() -> Result<()> {
         code.is_some_and(|code| code.code() == "22012"),
         "an argument fails"
     );
+    Ok(())
+}
+
+/// A procedure that commits in the middle and has arguments of all kinds, which it tells.
+const KINDS: &str = "
+    CREATE DOMAIN positive AS int CHECK (VALUE > 0);
+    CREATE TABLE told (n int GENERATED ALWAYS AS IDENTITY, line text);
+    CREATE PROCEDURE kinds(a int, p positive, b text, c anyelement, d anyarray, INOUT e int,
+                           VARIADIC f int[]) LANGUAGE plpgsql AS $$
+    BEGIN
+        UPDATE account SET val = val + 1 WHERE id = a;
+        COMMIT;
+        INSERT INTO told (line)
+            SELECT concat_ws(' ', a, p, b, c, pg_typeof(c), d, pg_typeof(d), e, f, b < 'b');
+        e := e + cardinality(f);
+    END $$;
+    SELECT txn.declare_procedure('kinds(int, positive, text, anyelement, anyarray, int, int[])',
+                                 ARRAY['account($1)', 'account($6)', 'account($7[*])'])";
+
+/// The CALL that runs has values in place of what was computed: the procedure sees no difference,
+/// and the prepared statement stays as it was.
+#[test]
+fn the_procedure_is_given_what_the_call_says() -> Result<()> {
+    let server = bank(9, &[])?;
+    let mut client = server.connect()?;
+    client.batch_execute(KINDS)?;
+    let call = client.prepare(
+        "CALL kinds($1 + 1, $1, lower($2), $3::text || '!', ARRAY[$4::text, NULL], $5 * 2,
+                    $6::int, 4, NULL)",
+    )?;
+    let mut lines = Vec::new();
+    for lane in ["on", "off"] {
+        client.batch_execute(&format!("SET txn.lane = {lane}"))?;
+        for n in 1..4i32 {
+            let taken = "SELECT lane_taken FROM txn.stats";
+            let before = int(&mut client, taken)?;
+            let word = format!("{}Word", "a".repeat(300 * n as usize));
+            let three = n.to_string();
+            let result: i32 = client
+                .query_one(&call, &[&n, &word, &three, &three, &n, &n])?
+                .get(0);
+            ensure!(result == 2 * n + 3, "{result}");
+            let has_taken = int(&mut client, taken)? > before;
+            ensure!(has_taken == (lane == "on"), "txn.lane = {lane}");
+        }
+        client.batch_execute("CALL kinds(7, 8, 'b' || 'c', 1 + 1, '{3,4}'::int[], 1, 2)")?;
+        let told = "SELECT string_agg(line, E'\n' ORDER BY n) FROM told";
+        lines.push(text(&mut client, told)?);
+        client.batch_execute("TRUNCATE told")?;
+    }
+    ensure!(lines[0] == lines[1], "{lines:?}");
+    ensure!(int(&mut client, "SELECT sum(val)::bigint FROM account")? == 8);
     Ok(())
 }
