@@ -83,12 +83,12 @@ impl<'a> Lane<'a> {
         }
     }
 
-    fn request(&self, id: RequestId) -> &'a Request {
+    pub(crate) fn request(&self, id: RequestId) -> &'a Request {
         &self.requests[id as usize]
     }
 
     /// The ids of a seat's requests.
-    fn requests_of(&self, seat: SeatId) -> std::ops::Range<RequestId> {
+    pub(crate) fn requests_of(&self, seat: SeatId) -> std::ops::Range<RequestId> {
         let first = seat * self.most_items() as u32;
         first..first + self.seat(seat).requests.get() as u32
     }
@@ -132,7 +132,11 @@ impl<'a> Lane<'a> {
     }
 
     /// The requests of others that conflict with this item.
-    fn others(self, item: Item, me: SeatId) -> impl Iterator<Item = &'a Request> + use<'a> {
+    pub(crate) fn others(
+        self,
+        item: Item,
+        me: SeatId,
+    ) -> impl Iterator<Item = &'a Request> + use<'a> {
         let queue = (!item.is_wide()).then(|| self.queue_of(&item).ids(self.requests));
         queue
             .into_iter()
@@ -142,47 +146,47 @@ impl<'a> Lane<'a> {
             .filter(move |request| request.seat() != me && request.item().conflicts(&item))
     }
 
-    /// The requests for the one key of this request that conflict with it, up to the nearest one
-    /// for writing: those beyond wait for that one, or it for them. This request may have left its
+    /// Calls `each` with the requests of others on that side of this one that count it among their
+    /// blockers, or that it counts. Of those for its one key these end with the nearest one for
+    /// writing: those beyond wait for that one, or it for them. This request may have left its
     /// queue, if nobody else has since.
-    fn nearest(self, id: RequestId, side: Side) -> impl Iterator<Item = RequestId> + use<'a> {
+    #[inline]
+    fn each_conflict(&self, id: RequestId, side: Side, mut each: impl FnMut(RequestId)) {
         let item = self.request(id).item();
-        let mut is_over = false;
-        List::beyond(id, side, self.requests)
-            .map(move |id| (id, self.request(id).item()))
-            .filter(move |(_, other)| other.relation == item.relation && other.keys == item.keys)
-            .take_while(move |(_, other)| {
-                let writes = other.mode == Mode::Write;
-                !std::mem::replace(&mut is_over, writes)
-            })
-            .filter(move |(_, other)| other.conflicts(&item))
-            .map(|(id, _)| id)
-    }
-
-    /// The requests of others on that side of this one that count it among their blockers, or that
-    /// it counts.
-    fn conflicts(self, id: RequestId, side: Side) -> impl Iterator<Item = RequestId> + use<'a> {
-        let is_wide = self.request(id).item().is_wide();
-        let nearest = (!is_wide).then(|| self.nearest(id, side));
-        let beside = self.conflicts_beside(id, side);
-        nearest.into_iter().flatten().chain(beside)
+        if !item.is_wide() {
+            for id in List::beyond(id, side, self.requests) {
+                let other = self.request(id).item();
+                if other.relation != item.relation || other.keys != item.keys {
+                    continue;
+                }
+                if other.conflicts(&item) {
+                    each(id);
+                }
+                if other.mode == Mode::Write {
+                    break;
+                }
+            }
+        }
+        self.each_beside(id, side, each);
     }
 
     /// Those of them that may be for other keys.
-    fn conflicts_beside(
-        self,
-        id: RequestId,
-        side: Side,
-    ) -> impl Iterator<Item = RequestId> + use<'a> {
-        let (item, me) = (self.request(id).item(), self.request(id).seat());
+    #[inline]
+    fn each_beside(&self, id: RequestId, side: Side, each: impl FnMut(RequestId)) {
+        let item = self.request(id).item();
+        if !item.is_wide() && self.head.wide.is_empty() {
+            return;
+        }
+        let me = self.request(id).seat();
         let number = self.seat(me).number.get();
-        self.beside(item).filter(move |&id| {
+        let is_one = |&id: &RequestId| {
             let other = self.request(id);
             let is_before = self.seat(other.seat()).number.get() < number;
             other.seat() != me
                 && is_before == (side == Side::Before)
                 && other.item().conflicts(&item)
-        })
+        };
+        self.beside(item).filter(is_one).for_each(each);
     }
 
     /// Process `me` declares these, which are in order (`put_in_order`) and not more than
@@ -218,14 +222,13 @@ impl<'a> Lane<'a> {
         if self.is_alone(id) {
             return 0;
         }
-        let mode = self.request(id).item().mode;
-        let before = self.conflicts(id, Side::Before).filter(|&other| {
+        let mut blockers = 0u64;
+        self.each_conflict(id, Side::Before, |other| {
             let passes = planted(Fault::ReaderPassesWriter)
-                && mode == Mode::Read
+                && self.request(id).item().mode == Mode::Read
                 && !self.request(other).is_granted();
-            !passes
+            blockers += u64::from(!passes);
         });
-        let blockers = before.count() as u64;
         blockers.saturating_sub(u64::from(planted(Fault::GrantedTwice)))
     }
 
@@ -258,7 +261,7 @@ impl<'a> Lane<'a> {
         let is_gap = item.mode == Mode::Write
             && !self.request(gone).is_granted()
             && !planted(Fault::GapBehindWriter);
-        for behind in self.conflicts(gone, Side::Behind) {
+        self.each_conflict(gone, Side::Behind, |behind| {
             let request = self.request(behind);
             let before = request.blockers.get();
             let left = match is_gap && request.queue().is_some() && !item.is_wide() {
@@ -270,7 +273,7 @@ impl<'a> Lane<'a> {
             if before > 0 && left == 0 && seat.ungranted.sub(1) == 1 {
                 wake(request.seat());
             }
-        }
+        });
     }
 
     /// The transaction of process `me` is about to end: `wake` is called for those that have all
@@ -279,40 +282,33 @@ impl<'a> Lane<'a> {
     pub fn about_to_leave(&self, me: SeatId, most: usize, mut wake: impl FnMut(SeatId)) -> usize {
         let mut behind = 0;
         for id in self.requests_of(me).filter(|&id| !self.is_alone(id)) {
-            for next in self.conflicts(id, Side::Behind) {
+            self.each_conflict(id, Side::Behind, |next| {
                 let request = self.request(next);
                 let seat = self.seat(request.seat());
                 let is_next = request.blockers.get() == 1 && seat.ungranted.get() == 1;
                 if is_next && seat.is_next.exchange(0, 1) {
                     wake(request.seat());
                 }
+            });
+            if behind < most {
+                behind += self.count_behind(id, most - behind);
             }
-            behind += self.all_behind(id).take(most - behind).count();
         }
         behind
     }
 
-    /// The requests of others behind this one that conflict with it, however far away.
-    fn all_behind(self, id: RequestId) -> impl Iterator<Item = RequestId> + use<'a> {
+    /// How many requests of others behind this one conflict with it, however far away; `most` if
+    /// there are more.
+    fn count_behind(&self, id: RequestId, most: usize) -> usize {
         let item = self.request(id).item();
-        let queue = (!item.is_wide()).then(|| List::beyond(id, Side::Behind, self.requests));
-        let for_key = queue.into_iter().flatten();
-        for_key
-            .filter(move |&id| self.request(id).item().conflicts(&item))
-            .chain(self.conflicts_beside(id, Side::Behind))
-    }
-
-    /// The first of the transactions that have to end before process `me` has all its keys. It
-    /// waits for fewer than those behind it. Under the lane's lock.
-    pub fn blocker(&self, me: SeatId) -> Option<SeatId> {
-        let number_of = |seat: SeatId| self.seat(seat).number.get();
-        let waits = |&id: &RequestId| !self.request(id).is_granted();
-        self.requests_of(me).filter(waits).find_map(|id| {
-            let others = self.others(self.request(id).item(), me);
-            others
-                .map(Request::seat)
-                .find(|&seat| number_of(seat) < number_of(me))
-        })
+        let mut behind = 0;
+        if !item.is_wide() {
+            let conflicts = |&id: &RequestId| self.request(id).item().conflicts(&item);
+            let for_key = List::beyond(id, Side::Behind, self.requests).filter(conflicts);
+            behind = for_key.take(most).count();
+        }
+        self.each_beside(id, Side::Behind, |_| behind += 1);
+        behind.min(most)
     }
 
     /// Process `me` has all its keys: from now on writers that have declared nothing wait for it.
@@ -427,9 +423,13 @@ impl<'a> Lane<'a> {
 
     /// For what process `me` has declared these keys, if it has.
     pub fn declared_for(&self, me: SeatId, relation: Relation, keys: &Interval) -> Option<Mode> {
-        let items = self.requests_of(me).map(|id| self.request(id).item());
-        let is_there = |item: &Item| item.relation == relation && item.keys.covers(keys);
-        items.filter(is_there).map(|item| item.mode).max()
+        let requests = self.requests_of(me).map(|id| self.request(id));
+        let there = requests.filter(|request| request.is_of(relation));
+        let items = there.map(|request| request.item());
+        items
+            .filter(|item| item.keys.covers(keys))
+            .map(|item| item.mode)
+            .max()
     }
 
     /// The transactions that have declared nothing, run, and may have written to the keys that

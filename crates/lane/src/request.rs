@@ -3,7 +3,7 @@
 use crate::item::{Item, Mode};
 use crate::seat::SeatId;
 use crate::word::Word;
-use keyrange::{Image, Interval};
+use keyrange::{Image, Interval, Relation};
 
 /// The place of a request: that of its seat's first one, plus its number.
 pub(crate) type RequestId = u32;
@@ -75,6 +75,13 @@ impl Request {
         upper(self.owner.get())
     }
 
+    /// Whether it is for keys of that relation.
+    #[inline]
+    pub(crate) fn is_of(&self, relation: Relation) -> bool {
+        self.relation.get() == relation
+    }
+
+    #[inline]
     pub(crate) fn item(&self) -> Item {
         let mode = if self.owner.get() & 1 == 0 {
             Mode::Read

@@ -2,6 +2,7 @@
 //! leave the lane and go on.
 
 use crate::queue::Lane;
+use crate::request::{Request, RequestId};
 use crate::seat::{Seat, SeatId};
 
 impl Lane<'_> {
@@ -14,6 +15,19 @@ impl Lane<'_> {
         seat.sleeps_on.set(u64::from(other) + 1);
         self.seat(other).is_slept_on.set(1);
         Some(other)
+    }
+
+    /// The first of the transactions that have to end before process `me` has all its keys. It
+    /// waits for fewer than those behind it. Under the lane's lock.
+    pub fn blocker(&self, me: SeatId) -> Option<SeatId> {
+        let number_of = |seat: SeatId| self.seat(seat).number.get();
+        let waits = |&id: &RequestId| !self.request(id).is_granted();
+        self.requests_of(me).filter(waits).find_map(|id| {
+            let others = self.others(self.request(id).item(), me);
+            others
+                .map(Request::seat)
+                .find(|&seat| number_of(seat) < number_of(me))
+        })
     }
 
     /// Process `me` does not sleep any more.
