@@ -103,7 +103,7 @@ unsafe fn decide(
             row.link_writer(members, me, xid, 0);
             Step::Follow(tail)
         } else {
-            row.offer_tail();
+            row.offer_tail(tail.member);
             Step::Offer(tail)
         }
     })

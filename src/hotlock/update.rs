@@ -354,7 +354,12 @@ unsafe fn follow_at_once(
         raw::GetCurrentTransactionId();
         match next_step(n, tail.tid, true, query) {
             Step::Follow(tail) => follow(call, n, &tail),
-            _ => None,
+            // It is not to be followed any more, and may be changed again: let it end first.
+            Step::Await(tail) => {
+                await_tail(n, &tail);
+                None
+            }
+            Step::Offer(_) | Step::Ordinary => None,
         }
     }
 }

@@ -186,6 +186,14 @@ impl Wait {
         self.limit_us > 0 && self.is_late_after(self.waited_us())
     }
 
+    /// Sleeps for so long, or until it is woken, for what comes in a while by itself.
+    pub fn pause(&self, ms: u64) {
+        if self.is_late() {
+            errors::WAIT_TIMEOUT.raise();
+        }
+        wait::sleep(ms, pg_sys::PG_WAIT_EXTENSION);
+    }
+
     /// Milliseconds until then, at most `most`.
     pub fn rest_or(&self, most: u64) -> u64 {
         if self.limit_us == 0 {
@@ -346,14 +354,13 @@ impl Wait {
 /// Waits until the present transaction of that process ends. What is waited for may come earlier,
 /// so this is done in slices.
 pub fn await_process(backend: BackendId) {
-    // SAFETY: allProcs is an array of all processes; their ids are single words. A stale one is a
-    // transaction that has ended, for which VirtualXactLock returns at once.
+    await_end_of(process::transaction_of(backend));
+}
+
+/// Waits until that transaction ends, in the lock manager.
+pub fn await_end_of(vxid: pg_sys::VirtualTransactionId) {
+    // SAFETY: of a transaction that has ended VirtualXactLock returns at once.
     unsafe {
-        let proc = (*pg_sys::ProcGlobal).allProcs.add(backend as usize);
-        let vxid = pg_sys::VirtualTransactionId {
-            backendId: (*proc).backendId,
-            localTransactionId: (*proc).lxid,
-        };
         if vxid.localTransactionId == 0 || vxid.backendId <= 0 {
             wait::sleep(1, pg_sys::PG_WAIT_EXTENSION);
         } else {

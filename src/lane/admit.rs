@@ -6,7 +6,6 @@ use crate::hotlock::commit;
 use crate::hotlock::memory;
 use crate::hotlock::settings;
 use crate::hotlock::waiting::{self, Wait};
-use crate::pg::catch::catching;
 use crate::pg::local::Local;
 use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{process, release, xact};
@@ -47,6 +46,8 @@ struct Session {
     has_shared: Cell<bool>,
     /// It has used a row that it has not declared, or was going to.
     is_beyond: OfTransaction<bool>,
+    /// It sleeps in the lock manager, behind somebody in the lane.
+    is_asleep: Cell<bool>,
     /// Declared writes until the next transaction is woken; 0 if it is not, or has been.
     until_wake: Cell<u32>,
 }
@@ -58,6 +59,7 @@ static SESSION: Local<Session> = Local::new(Session {
     behind: Cell::new(0),
     has_shared: Cell::new(false),
     is_beyond: OfTransaction::new(false),
+    is_asleep: Cell::new(false),
     until_wake: Cell::new(0),
 });
 
@@ -146,12 +148,18 @@ pub fn settle(lane: Lane<'static>) -> Option<usize> {
 
 /// Enters the lane with what was declared. Whether it has all its keys at once.
 ///
+/// If the transaction has left the lane before, those who slept until its end then notice first: at
+/// most a slice of a wait in the lock manager.
+///
 /// # Errors
-/// 57014, if the user cancels it.
+/// 57014, if the user cancels it; 55P03 after `txn.hot_wait_timeout`.
 pub fn enter(lane: Lane<'static>) -> bool {
-    // If it has left the lane before, those who slept until its end then must have noticed.
-    while lane.has_sleepers(process::me()) {
-        wait::sleep(SLEEPERS_MS, pg_sys::PG_WAIT_EXTENSION);
+    if lane.has_sleepers(process::me()) {
+        let wait = Wait::begin_in_lane();
+        while lane.has_sleepers(process::me()) {
+            wait.pause(SLEEPERS_MS);
+        }
+        wait.finish();
     }
     release::ask();
     SESSION.is_in.set(true);
@@ -332,20 +340,24 @@ fn wait_until_granted(lane: Lane<'static>) {
 /// for which it waits.
 pub fn doze(lane: Lane<'static>, wait: &Wait) {
     let me = process::me();
+    // It is in the lane, so its transaction runs.
+    let asleep = |lane: Lane<'static>| lane.falls_asleep(me).map(process::transaction_of);
     if !wait.doze()
-        && let Some(other) = memory().with_lane(lane, |lane| lane.falls_asleep(me))
+        && let Some(transaction) = memory().with_lane(lane, asleep)
     {
-        // SAFETY: nothing here has a destructor.
-        unsafe {
-            catching(
-                || wait.slice_in_lock_manager(|| waiting::await_process(other)),
-                |_| {
-                    lane.wakes_up(me);
-                    false
-                },
-            );
-        }
-        lane.wakes_up(me);
+        SESSION.is_asleep.set(true);
+        wait.slice_in_lock_manager(|| waiting::await_end_of(transaction));
+        wakes_up();
+    }
+}
+
+/// The process does not sleep in the lock manager any more.
+#[inline]
+pub fn wakes_up() {
+    if SESSION.is_asleep.take()
+        && let Some(lane) = memory().lane
+    {
+        lane.wakes_up(process::me());
     }
 }
 
@@ -450,6 +462,7 @@ pub fn prepared() {
 /// The transaction has ended, and is not running any more. Raises nothing.
 #[inline]
 pub fn end() {
+    wakes_up();
     if SESSION.is_in.take() {
         settings::be_ordinary(false);
         SESSION.until_wake.set(0);

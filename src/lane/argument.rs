@@ -166,7 +166,7 @@ unsafe fn is_computable(node: *const Node, params: pg_sys::ParamListInfo) -> boo
         };
         match nodes::tag(node) {
             NodeTag::T_Const => true,
-            NodeTag::T_Param => !matches!(plain(node, params), Found::Unknown),
+            NodeTag::T_Param => given(node, params).is_some(),
             NodeTag::T_RelabelType => {
                 is_computable((*node.cast::<pg_sys::RelabelType>()).arg.cast(), params)
             }
@@ -205,28 +205,38 @@ unsafe fn computed(node: *mut Node, params: pg_sys::ParamListInfo) -> Found {
     }
 }
 
-/// The value of a constant or a parameter.
+/// What an argument is that is a constant or a parameter.
 ///
 /// # Safety
 /// `node` is an expression, and `params` has its parameters or is null.
 unsafe fn plain(node: *const Node, params: pg_sys::ParamListInfo) -> Found {
+    // SAFETY: by the contract.
+    let given = unsafe { given(node, params) };
+    given.map_or(Found::Unknown, |(datum, is_null, typ)| {
+        Found::of(datum, is_null, typ)
+    })
+}
+
+/// The value of a constant or a parameter, whether it is NULL, and the type.
+///
+/// # Safety
+/// As for `plain`.
+unsafe fn given(node: *const Node, params: pg_sys::ParamListInfo) -> Option<(Datum, bool, Oid)> {
     // SAFETY: nodes are read as what their tags say.
     unsafe {
         match nodes::tag(node) {
             NodeTag::T_Const => {
                 let constant = &*node.cast::<pg_sys::Const>();
-                Found::of(
+                Some((
                     constant.constvalue,
                     constant.constisnull,
                     constant.consttype,
-                )
+                ))
             }
             NodeTag::T_RelabelType => {
                 let relabel = &*node.cast::<pg_sys::RelabelType>();
-                match plain(relabel.arg.cast(), params) {
-                    Found::Value(datum, _) => Found::of(datum, false, relabel.resulttype),
-                    other => other,
-                }
+                let (datum, is_null, _) = given(relabel.arg.cast(), params)?;
+                Some((datum, is_null, relabel.resulttype))
             }
             NodeTag::T_Param if !params.is_null() => {
                 let param = &*node.cast::<pg_sys::Param>();
@@ -234,16 +244,13 @@ unsafe fn plain(node: *const Node, params: pg_sys::ParamListInfo) -> Found {
                     && (*params).paramFetch.is_none()
                     && (1..=(*params).numParams).contains(&param.paramid);
                 if !is_known {
-                    return Found::Unknown;
+                    return None;
                 }
                 let given = &*(*params).params.as_ptr().add(param.paramid as usize - 1);
-                if given.ptype == param.paramtype {
-                    Found::of(given.value, given.isnull, given.ptype)
-                } else {
-                    Found::Unknown
-                }
+                let is_its = given.ptype == param.paramtype;
+                is_its.then_some((given.value, given.isnull, given.ptype))
             }
-            _ => Found::Unknown,
+            _ => None,
         }
     }
 }

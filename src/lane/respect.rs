@@ -367,6 +367,7 @@ pub fn trying(lock: impl FnOnce() -> bool) {
 
 /// A subtransaction has rolled back, perhaps because a row could not be had.
 pub fn subtransaction_rolled_back() {
+    admit::wakes_up();
     if IS_ASKING.take() {
         leave();
     }

@@ -5,7 +5,7 @@ use super::partition;
 use super::respect;
 use super::target;
 use crate::pg::catch::Code;
-use crate::pg::{raw, xact};
+use crate::pg::{process, raw, xact};
 use crate::range_occ::work::Whole;
 use crate::range_occ::{key, session};
 use ::lane::{Item, Lane, Mode, put_in_order};
@@ -114,6 +114,10 @@ impl Used {
         }
         let is_fit = admit::settle(lane).is_some_and(|count| count > 0);
         if !is_fit || target::first_too_wide(role).is_some() {
+            return false;
+        }
+        if lane.has_sleepers(process::me()) {
+            // They would have to notice first.
             return false;
         }
         admit::enter(lane);

@@ -19,6 +19,18 @@ pub fn second() -> u64 {
     now() / 1_000_000
 }
 
+/// The present transaction of that process.
+pub fn transaction_of(process: u32) -> pg_sys::VirtualTransactionId {
+    // SAFETY: allProcs is an array of all processes; their ids are single words.
+    unsafe {
+        let proc = (*pg_sys::ProcGlobal).allProcs.add(process as usize);
+        pg_sys::VirtualTransactionId {
+            backendId: (*proc).backendId,
+            localTransactionId: (*proc).lxid,
+        }
+    }
+}
+
 /// This process's number in the shared arrays.
 #[inline]
 pub fn me() -> BackendId {

@@ -164,11 +164,11 @@ impl Row {
             .any(|node| node.tid.get() != 0 && node.xid.get() == xid)
     }
 
-    /// Who has the ticket is about to look at the tail's version. What comes of that must not come
-    /// from a version that its writer has changed: it cannot, until the offer is taken back or the
-    /// ticket goes on. A place in the list behind it does the same.
-    pub fn offer_tail(&self) {
-        self.tail_offered.set(1);
+    /// Who has the ticket is about to look at the version of `writer`, the tail. That one cannot
+    /// change it until the offer is taken back or the ticket goes on: what comes of the look must
+    /// not come from a version that was changed. A place in the list behind it does the same.
+    pub fn offer_tail(&self, writer: MemberId) {
+        store(&self.tail_offered, Some(writer));
     }
 
     /// What has been looked at, if anything, counts for nothing.
@@ -176,14 +176,10 @@ impl Row {
         self.tail_offered.set(0);
     }
 
-    fn is_offered(&self, members: Members, me: MemberId) -> bool {
-        self.tail_offered.get() != 0 && self.tail(members).is_some_and(|tail| tail.member == me)
-    }
-
     /// Nobody may follow `me` from now on. False, and nothing changed, when somebody already does,
     /// or looks at its version to do so.
     pub fn close(&self, members: Members, me: MemberId) -> bool {
-        if self.has_successor(members, me) || self.is_offered(members, me) {
+        if self.has_successor(members, me) || load(&self.tail_offered) == Some(me) {
             return false;
         }
         members.member(me).closed.set(1);

@@ -57,7 +57,7 @@ pub struct Row {
     pub(crate) chain_length: Word32,
     pub(crate) group_length: Word32,
     pub(crate) group_ended: Word32,
-    /// 1 while the tail's version is offered to who has the ticket: its writer must not change it.
+    /// The writer whose version is offered to who has the ticket, + 1: it must not change it.
     pub(crate) tail_offered: Word32,
     /// lock-free, a hint: members of the list that are prepared (prepared.rs).
     pub(crate) prepared: Word32,

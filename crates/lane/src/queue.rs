@@ -424,12 +424,8 @@ impl<'a> Lane<'a> {
     /// For what process `me` has declared these keys, if it has.
     pub fn declared_for(&self, me: SeatId, relation: Relation, keys: &Interval) -> Option<Mode> {
         let requests = self.requests_of(me).map(|id| self.request(id));
-        let there = requests.filter(|request| request.is_of(relation));
-        let items = there.map(|request| request.item());
-        items
-            .filter(|item| item.keys.covers(keys))
-            .map(|item| item.mode)
-            .max()
+        let there = requests.filter(|request| request.covers(relation, keys));
+        there.map(|request| request.item().mode).max()
     }
 
     /// The transactions that have declared nothing, run, and may have written to the keys that

@@ -75,10 +75,12 @@ impl Request {
         upper(self.owner.get())
     }
 
-    /// Whether it is for keys of that relation.
+    /// Whether it is for all these keys of that relation, and perhaps for others.
     #[inline]
-    pub(crate) fn is_of(&self, relation: Relation) -> bool {
+    pub(crate) fn covers(&self, relation: Relation, keys: &Interval) -> bool {
         self.relation.get() == relation
+            && get(&self.low) <= keys.low()
+            && keys.high() <= get(&self.high)
     }
 
     #[inline]

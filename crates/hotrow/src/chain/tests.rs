@@ -215,3 +215,31 @@ fn a_follower_forbids_its_predecessor_to_close() {
     row.withdraw(w, id(1));
     assert!(row.close(w, id(0)));
 }
+
+#[test]
+fn who_is_looked_at_cannot_close() {
+    let (row, members) = setup(3);
+    let w = Members { all: &members };
+    let patience = crate::Patience {
+        fair_every: 2,
+        longest_wait: u64::MAX,
+        newest_first: 1,
+        holds: false,
+        competitors: 1,
+    };
+    row.link_writer(w, id(0), 100, 1);
+    row.link_writer(w, id(1), 101, 2);
+    assert_eq!(row.acquire(w, id(2), patience, 0), crate::Acquired::Granted);
+    row.offer_tail(id(1));
+    assert!(!row.close(w, id(1)));
+    // The one before it is not looked at, though it is the last one now.
+    assert_eq!(row.roll_back(w, id(1), |_| ()), 0);
+    assert!(row.close(w, id(0)));
+    row.offer_tail(id(0));
+    assert!(!row.close(w, id(0)));
+    row.take_back_tail();
+    assert!(row.close(w, id(0)));
+    row.offer_tail(id(0));
+    row.release(w, id(2), patience, 0);
+    assert!(row.close(w, id(0)));
+}

@@ -331,7 +331,8 @@ fn a_declaration_that_fails_in_a_block_that_has_keys() -> Result<()> {
 /// sleep until its end then, declared or not, are no deadlock.
 #[test]
 fn who_sleeps_behind_a_block_that_declares_others() -> Result<()> {
-    for is_declared in [true, false] {
+    let ways = [true, false].map(|is_declared| [true, false].map(|ends| (is_declared, ends)));
+    for (is_declared, is_terminated) in ways.concat() {
         let server = bank(100, &[("txn.range_window", "off")])?;
         let mut look = server.connect()?;
         let mut client = session(&server, "repeatable read")?;
@@ -348,10 +349,15 @@ fn who_sleeps_behind_a_block_that_declares_others() -> Result<()> {
         };
         let other = Background::run(other, &wants)?;
         wait_until_asleep(&mut look, other.pid)?;
+        if is_terminated {
+            look.execute("SELECT pg_terminate_backend($1)", &[&other.pid])?;
+        }
         let client = Background::run_as(client, pid, &declare(&[1]));
         let (mut other, result) = other.end()?;
-        result?;
-        other.batch_execute("COMMIT")?;
+        if !is_terminated {
+            result?;
+            other.batch_execute("COMMIT")?;
+        }
         client.end()?.1?;
     }
     Ok(())

@@ -209,9 +209,9 @@ impl<'a> Session<'a> {
         self.with_row(n, |row, w| row.tail(w))
     }
 
-    fn protect(&self, row: &Row) {
+    fn protect(&self, row: &Row, tail: &Tail) {
         if !self.has(Fault::OfferNotProtected) {
-            row.offer_tail();
+            row.offer_tail(tail.member);
         }
     }
 
@@ -222,7 +222,7 @@ impl<'a> Session<'a> {
             let tail = self.with_row(n, |row, w| {
                 let tail = row.tail(w)?;
                 if tail.open {
-                    self.protect(row);
+                    self.protect(row, &tail);
                 }
                 Some(tail)
             });
@@ -243,7 +243,7 @@ impl<'a> Session<'a> {
                 if follows {
                     row.link_writer(w, me, self.xid, 0);
                 } else if tail.open {
-                    self.protect(row);
+                    self.protect(row, &tail);
                 }
                 Some((tail, follows))
             });
