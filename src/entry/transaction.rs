@@ -18,7 +18,7 @@ use crate::geo;
 use crate::hotlock::commit::{self, End};
 use crate::hotlock::{
     check, combine, definitions, error_visibility, fk_check, handover, is_in_hot_transaction,
-    late_snapshot, quietness, read_wait, readguard, reads, statement, streaming, whole,
+    late_snapshot, quietness, read_wait, readguard, reads, statement, streaming, twice, whole,
 };
 use crate::lane::{admit, beyond, reschedule, respect, strict};
 use crate::pg::catch::catching;
@@ -180,6 +180,7 @@ fn ended(end: End) {
     routing::end_of_transaction();
     range_occ::transaction::end();
     check::forget();
+    twice::forget();
     error_visibility::error_is_over();
     geo::cut::forget();
     geo::others::forget();

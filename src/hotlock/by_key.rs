@@ -8,6 +8,7 @@
 
 use super::dependency;
 use super::dependent;
+use super::predecessors;
 use super::session::SESSION;
 use crate::pg::{plan, probe, raw};
 use crate::shared::fault::{Fault, planted};
@@ -33,7 +34,7 @@ unsafe fn has_found_none(query: *const pg_sys::QueryDesc, direction: ScanDirecti
     unsafe {
         direction == ScanDirection::ForwardScanDirection
             && (*(*query).estate).es_total_processed == 0
-            && dependent::finds_stale((*query).snapshot).is_some()
+            && predecessors::finds_stale((*query).snapshot).is_some()
             && plan::target(query).is_some_and(|target| target.is_alone())
             && !planted(Fault::MissedRowsForgotten)
     }

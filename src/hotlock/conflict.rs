@@ -18,6 +18,7 @@ use super::session::{SESSION, statement_of};
 use super::settings;
 use super::step::{Step, end_group_for_others, name_version, next_step};
 use super::tail::{await_in_turn, await_tail, forget_offer, offer, refuse_if_shown};
+use super::twice;
 use super::waiting::Reason;
 use crate::pg::plan::OnConflict;
 use crate::pg::relation::key_of;
@@ -43,6 +44,7 @@ pub unsafe fn found(
     detect::uncount_waiter();
     // SAFETY: by the contract; the slot keeps the version's page pinned.
     unsafe {
+        twice::note(rel, slot);
         let waits = (*snapshot).xmin != pg_sys::TransactionId::INVALID
             || (*snapshot).xmax != pg_sys::TransactionId::INVALID;
         if waits && SESSION.is_member() {

@@ -43,7 +43,7 @@ use super::waiting::{self, Reason};
 use crate::pg::local::Local;
 use crate::pg::{nesting, plan, plpgsql, quiet, raw, snapshot};
 use crate::shared::guc::FollowerReads;
-use hotrow::{Membership, Trouble};
+use hotrow::Trouble;
 use pgrx::pg_sys::{self, Node, NodeTag, Oid, XactEvent};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -121,33 +121,13 @@ unsafe fn touches(query: *const pg_sys::QueryDesc, relation: Oid) -> bool {
     }
 }
 
-/// The membership of which a snapshot shows our version and not that the predecessor has ended.
+/// 40001 if the snapshot shows our version of a row and not that the predecessor has ended.
 ///
 /// # Safety
 /// A snapshot, or null.
-pub unsafe fn finds_stale(snapshot: pg_sys::Snapshot) -> Option<Membership> {
-    // SAFETY: the caller's snapshot is null or valid.
-    unsafe {
-        if snapshot.is_null() || (*snapshot).snapshot_type != pg_sys::SnapshotType::SNAPSHOT_MVCC {
-            return None;
-        }
-        let is_stale = |m: &Membership| {
-            m.seen().is_some_and(|seen| {
-                let xid = pg_sys::TransactionId::from(seen.xid);
-                (*snapshot).curcid > seen.command && raw::XidInMVCCSnapshot(xid, snapshot)
-            })
-        };
-        SESSION.all().map(|(_, m)| m).find(is_stale)
-    }
-}
-
-/// 40001 if there is one.
-///
-/// # Safety
-/// As for `finds_stale`.
 unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
     // SAFETY: the caller's snapshot is null or valid.
-    if let Some(membership) = unsafe { finds_stale(snapshot) } {
+    if let Some(membership) = unsafe { predecessors::finds_stale(snapshot) } {
         handover::note_trouble(membership.slot(), Trouble::OwnRow);
         errors::STALE_SNAPSHOT.raise();
     }

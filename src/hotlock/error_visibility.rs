@@ -7,6 +7,7 @@ use super::predecessors;
 use super::read_wait;
 use super::readguard;
 use super::session::SESSION;
+use super::stale_error;
 use super::waiting::{self, Reason};
 use crate::pg::catch::{self, Code};
 use crate::pg::local::Local;
@@ -183,6 +184,7 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     }
     if !tells_nothing(code) {
         let first = !HELD_BACK.get();
+        let has_offer = !query.is_null() && stale_error::has_offer(query);
         if first {
             HELD_BACK.set(true);
             // The error may have come with locks held: a function of an index, an allocation within
@@ -203,6 +205,10 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
                 waiting::check_doomed();
                 readguard::note_everything();
             }
+        }
+        if !query.is_null() && !has_offer && SESSION.is_member() {
+            // SAFETY: the caller's query has started and not ended.
+            unsafe { stale_error::refuse(query, code) };
         }
         if query.is_null() {
             // Planning and utility commands do not say what they have read, but it was before the

@@ -26,6 +26,26 @@ pub fn wait(reason: Reason) {
     }
 }
 
+/// The membership of which a snapshot shows our version and not that the predecessor has ended.
+///
+/// # Safety
+/// A snapshot, or null.
+pub unsafe fn finds_stale(snapshot: pg_sys::Snapshot) -> Option<Membership> {
+    // SAFETY: the caller's snapshot is null or valid.
+    unsafe {
+        if snapshot.is_null() || (*snapshot).snapshot_type != pg_sys::SnapshotType::SNAPSHOT_MVCC {
+            return None;
+        }
+        let is_stale = |m: &Membership| {
+            m.seen().is_some_and(|seen| {
+                let xid = pg_sys::TransactionId::from(seen.xid);
+                (*snapshot).curcid > seen.command && raw::XidInMVCCSnapshot(xid, snapshot)
+            })
+        };
+        SESSION.all().map(|(_, m)| m).find(is_stale)
+    }
+}
+
 /// Whether every predecessor has ended, so that waiting for them takes no time.
 pub fn have_ended() -> bool {
     SESSION.all().all(|(n, membership)| {

@@ -319,16 +319,9 @@ pub fn level_of(setting: i32) -> Level {
 /// The end of what has been inserted into WAL. GetXLogInsertRecPtr points behind the next page's
 /// header when the last record ends at a page boundary; XLogFlush wants the end of the record.
 pub fn end_of_wal() -> u64 {
-    const PAGE: u64 = pg_sys::XLOG_BLCKSZ as u64;
-    /// xlog_internal.h: SizeOfXLogShortPHD, SizeOfXLogLongPHD.
-    const HEADERS: [u64; 2] = [24, 40];
-    // SAFETY: reads a shared position.
-    let at = unsafe { raw::GetXLogInsertRecPtr() };
-    if HEADERS.contains(&(at % PAGE)) {
-        at - at % PAGE
-    } else {
-        at
-    }
+    // SAFETY: reads a shared position, and a constant of the cluster.
+    let (at, segment) = unsafe { (raw::GetXLogInsertRecPtr(), pg_sys::wal_segment_size) };
+    hotrow::end_of_record(at, pg_sys::XLOG_BLCKSZ.into(), segment as u64)
 }
 
 /// Before the commit record: from now on whoever reads these tables must look after durability.

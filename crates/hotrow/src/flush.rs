@@ -129,6 +129,15 @@ impl FlushQueue {
     }
 }
 
+/// Where the last record ends if the next one begins at `at`: a page boundary, if that is just
+/// behind a page's header (xlog_internal.h: SizeOfXLogShortPHD, and SizeOfXLogLongPHD at the
+/// beginning of a segment). In bytes.
+pub fn end_of_record(at: u64, page: u64, segment: u64) -> u64 {
+    let (in_page, in_segment) = (at % page, at % segment);
+    let header = if in_segment < page { 40 } else { 24 };
+    at - if in_page == header { header } else { 0 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,5 +200,16 @@ mod tests {
             }
         });
         assert_eq!((queue.flusher.get(), queue.newest.get()), (0, 0));
+    }
+
+    #[test]
+    fn a_record_ends_before_a_header_or_where_it_ends() {
+        let end = |at| end_of_record(at, 8192, 1 << 20);
+        // At the boundary of a page, of a segment.
+        assert_eq!([end(8192 + 24), end((1 << 20) + 40)], [8192, 1 << 20]);
+        // Sixteen bytes of it stand on that page, or more.
+        assert_eq!(end(8192 + 40), 8192 + 40);
+        assert_eq!(end((1 << 20) + 56), (1 << 20) + 56);
+        assert_eq!(end(9192), 9192);
     }
 }

@@ -30,7 +30,7 @@ pub use combine::{ARGUMENT_BYTES, Adoption, CombineRequest, FORM_BYTES, Outcome,
 pub use contended::{ContendedTables, Contention};
 pub use definitions::{Definitions, Scope};
 pub use directory::Directory;
-pub use flush::{Duty, FlushQueue};
+pub use flush::{Duty, FlushQueue, end_of_record};
 pub use found::{Found, Places};
 pub use graph::{Backend, Wait, is_in_circle, is_top, leaders, owner_of, subtransactions_awaited};
 pub use guard::{Level, ReadGuard, Verdict};

@@ -51,6 +51,7 @@ mod replication;
 mod rights;
 mod shapes;
 mod stage;
+mod stale_error;
 mod standby;
 mod stock;
 mod stops;

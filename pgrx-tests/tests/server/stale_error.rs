@@ -1,0 +1,200 @@
+//! Errors of statements that have run beside a running predecessor: only what is true after its end
+//! is told.
+use anyhow::{Context, Result, ensure};
+use pgserver::Server;
+use postgres::Client;
+use txn_server_tests::{
+    Background, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
+};
+
+/// The update that both begin with. Each meeting has a row of its own: one that was refused lets it
+/// go back to waiting.
+fn bump(row: usize) -> String {
+    format!("UPDATE hot SET val = val + 1 WHERE id = {row}")
+}
+
+const TABLES: &str = "
+    CREATE TABLE item (id int PRIMARY KEY, stock int CHECK (stock >= 0), place int UNIQUE);
+    INSERT INTO item VALUES (1, 0, 10), (2, 5, 20);
+    CREATE TABLE seat (id int PRIMARY KEY, note text);
+    INSERT INTO seat VALUES (5, 'five');
+    CREATE TABLE period (id int PRIMARY KEY, span int4range, EXCLUDE USING gist (span WITH &&));
+    INSERT INTO period VALUES (1, '[1,9]')";
+
+/// What the second one runs beside the first one, and is told. What the first one has run before,
+/// and runs meanwhile.
+struct Meeting {
+    before: &'static str,
+    statement: &'static str,
+    meanwhile: &'static str,
+    told: &'static str,
+}
+
+const TAKE: &str = "UPDATE item SET stock = stock - 1 WHERE id = 1";
+const SIT: &str = "INSERT INTO seat VALUES (5, 'mine')";
+const MOVE: &str = "UPDATE item SET place = 20 WHERE id = 1";
+const PLAN: &str = "INSERT INTO period VALUES (2, '[3,4]')";
+const NOTHING: &str = "SELECT";
+
+const MEETINGS: [Meeting; 14] = [
+    // Sold out, but not any more.
+    Meeting {
+        before: "UPDATE item SET stock = 5 WHERE id = 1",
+        statement: TAKE,
+        meanwhile: NOTHING,
+        told: "40001",
+    },
+    // Sold out.
+    Meeting {
+        before: NOTHING,
+        statement: TAKE,
+        meanwhile: NOTHING,
+        told: "23514",
+    },
+    Meeting {
+        before: "UPDATE item SET stock = 5 WHERE id = 2",
+        statement: TAKE,
+        meanwhile: NOTHING,
+        told: "23514",
+    },
+    // Nobody sits there any more.
+    Meeting {
+        before: NOTHING,
+        statement: SIT,
+        meanwhile: "DELETE FROM seat WHERE id = 5",
+        told: "40001",
+    },
+    Meeting {
+        before: NOTHING,
+        statement: SIT,
+        meanwhile: "UPDATE seat SET id = 6 WHERE id = 5",
+        told: "40001",
+    },
+    // Somebody does.
+    Meeting {
+        before: NOTHING,
+        statement: SIT,
+        meanwhile: NOTHING,
+        told: "23505",
+    },
+    Meeting {
+        before: NOTHING,
+        statement: SIT,
+        meanwhile: "UPDATE seat SET note = 'moved' WHERE id = 5",
+        told: "23505",
+    },
+    Meeting {
+        before: NOTHING,
+        statement: "INSERT INTO item VALUES (3, -1, 30)",
+        meanwhile: NOTHING,
+        told: "23514",
+    },
+    // An UPDATE that may take another row's value waits before it begins.
+    Meeting {
+        before: NOTHING,
+        statement: MOVE,
+        meanwhile: NOTHING,
+        told: "23505",
+    },
+    Meeting {
+        before: NOTHING,
+        statement: MOVE,
+        meanwhile: "UPDATE item SET place = 21 WHERE id = 2",
+        told: "00000",
+    },
+    Meeting {
+        before: NOTHING,
+        statement: PLAN,
+        meanwhile: NOTHING,
+        told: "23P01",
+    },
+    Meeting {
+        before: NOTHING,
+        statement: PLAN,
+        meanwhile: "DELETE FROM period",
+        told: "40001",
+    },
+    // A condition, and a lock.
+    Meeting {
+        before: "UPDATE item SET stock = 5 WHERE id = 1",
+        statement: "UPDATE item SET stock = 0 WHERE id = 1 AND 10 / stock > 1",
+        meanwhile: NOTHING,
+        told: "40001",
+    },
+    Meeting {
+        before: "UPDATE item SET stock = 5 WHERE id = 1",
+        statement: "SELECT FROM item WHERE id = 1 AND 10 / stock > 1 FOR UPDATE",
+        meanwhile: NOTHING,
+        told: "40001",
+    },
+];
+
+/// No row becomes hot but those that are.
+fn begin(server: &Server, statements: &[&str]) -> Result<Client> {
+    let mut client = grouped(server)?;
+    client.batch_execute("SET txn.hot_threshold = 1000; BEGIN")?;
+    for statement in statements {
+        client.batch_execute(statement)?;
+    }
+    Ok(client)
+}
+
+#[test]
+fn what_the_snapshot_shows_is_not_the_reason() -> Result<()> {
+    let server = start_hot(MEETINGS.len() as u32, &[("deadlock_timeout", "10min")])?;
+    let dog = Watchdog::new(&server);
+    let mut control = server.connect()?;
+    control.batch_execute(TABLES)?;
+    for (row, meeting) in (1..).zip(&MEETINGS) {
+        grouped(&server)?.batch_execute(&bump(row))?;
+        meet(&server, &mut control, row, meeting)
+            .with_context(|| format!("{}; {}", meeting.before, meeting.statement))?;
+        control.batch_execute("DROP TABLE item, seat, period")?;
+        control.batch_execute(TABLES)?;
+    }
+    drop(control);
+    dog.finish(physical_health(&server, "hot", "id"))
+}
+
+fn meet(server: &Server, control: &mut Client, row: usize, meeting: &Meeting) -> Result<()> {
+    let before = int(control, "SELECT followed FROM txn.stats")?;
+    let mut first = begin(server, &[meeting.before, &bump(row)])?;
+    let second = begin(server, &[&bump(row), "SAVEPOINT s"])?;
+    expect_followed(control, before + 1)?;
+    let second = Background::run(second, meeting.statement)?;
+    second.wait_until_blocked(control)?;
+    first.batch_execute(meeting.meanwhile)?;
+    first.batch_execute("COMMIT")?;
+    let (mut second, result) = second.end()?;
+    let told = sqlstate(&result);
+    ensure!(told == meeting.told, "told {told}, not {}", meeting.told);
+    second.batch_execute("ROLLBACK TO s")?;
+    second.batch_execute("COMMIT")?;
+    Ok(())
+}
+
+/// The second hot row has been offered: what it is refused for is true.
+#[test]
+fn what_was_offered_is_the_last_one() -> Result<()> {
+    let server = start_hot(2, &[("deadlock_timeout", "10min")])?;
+    let dog = Watchdog::new(&server);
+    let mut control = server.connect()?;
+    control.batch_execute(
+        "UPDATE hot SET val = 9; ALTER TABLE hot ADD CONSTRAINT enough CHECK (val >= 0)",
+    )?;
+    let second_row = "UPDATE hot SET val = val WHERE id = 2";
+    grouped(&server)?.batch_execute(&bump(1))?;
+    grouped(&server)?.batch_execute(second_row)?;
+    let mut first = begin(&server, &[&bump(1), "UPDATE hot SET val = 1 WHERE id = 2"])?;
+    let second = begin(&server, &[&bump(1)])?;
+    let take = "UPDATE hot SET val = val - 5 WHERE id = 2";
+    let second = Background::run(second, take)?;
+    second.wait_until_blocked(&mut control)?;
+    first.batch_execute("COMMIT")?;
+    let (mut second, result) = second.end()?;
+    let told = sqlstate(&result);
+    ensure!(told == "23514", "{told}");
+    second.batch_execute("ROLLBACK")?;
+    drop((first, second, control));
+    dog.finish(physical_health(&server, "hot", "id"))
+}

@@ -1,0 +1,105 @@
+//! Errors of statements that have run beside running predecessors.
+//!
+//! Such a statement has a snapshot from before the predecessors' end. An UPDATE by key builds on
+//! the last version of its row; but a CHECK may fail before that, for the version that the snapshot
+//! shows. An INSERT reads nothing; but a unique index says what stands there before the
+//! predecessors have ended. In stock PostgreSQL the predecessors would have ended before the
+//! statement began. So when an error has waited for them, it is asked whether what it comes of is
+//! still so. If not, or if that is not known, the transaction fails with 40001.
+
+use super::handover;
+use super::predecessors;
+use super::session::{SESSION, relation_of};
+use super::settings;
+use super::twice;
+use crate::pg::catch::Code;
+use crate::pg::{nodes, plan, tuple};
+use crate::shared::guc::FollowerReads;
+use hotrow::{Membership, Trouble};
+use pgrx::pg_sys::{self, NodeTag};
+
+/// Whether the statement, which has failed, has been offered a predecessor's version: what it has
+/// looked at is the last one then.
+pub fn has_offer(query: *const pg_sys::QueryDesc) -> bool {
+    let is_its = |m: &Membership| m.is_unused_by(query as usize) && m.offer().is_some();
+    SESSION.all().any(|(_, m)| is_its(&m))
+}
+
+/// The statement has failed, and its predecessors have ended: 40001 if it might not fail now.
+///
+/// # Safety
+/// The query has started and not ended.
+pub unsafe fn refuse(query: *const pg_sys::QueryDesc, code: Code) {
+    // SAFETY: by the contract; its snapshot is null or valid.
+    unsafe {
+        let Some(membership) = predecessors::finds_stale((*query).snapshot) else {
+            return;
+        };
+        if settings::of(relation_of(&membership)).follower_reads() == FollowerReads::Immediate
+            || is_still_so(query, code)
+        {
+            return;
+        }
+        handover::note_trouble(membership.slot(), Trouble::OwnRow);
+    }
+    super::errors::STALE_SNAPSHOT.raise();
+}
+
+/// # Safety
+/// As for `refuse`.
+unsafe fn is_still_so(query: *const pg_sys::QueryDesc, code: Code) -> bool {
+    // unique_violation, exclusion_violation
+    let is_twice = code == *b"23505" || code == *b"23P01";
+    // SAFETY: by the contract; the states are read as what their tags say.
+    unsafe {
+        let top = (*query).planstate;
+        match nodes::tag(top) {
+            NodeTag::T_ModifyTableState => {
+                let state = top.cast::<pg_sys::ModifyTableState>();
+                let builds_on_last = match (*state).operation {
+                    pg_sys::CmdType::CMD_INSERT => plan::reads_nothing((*query).plannedstmt),
+                    pg_sys::CmdType::CMD_UPDATE => {
+                        looked_at_last(&(*state).mt_epqstate, (*top).lefttree)
+                    }
+                    _ => false,
+                };
+                builds_on_last && (!is_twice || twice::is_there_still())
+            }
+            NodeTag::T_LockRowsState => {
+                let state = top.cast::<pg_sys::LockRowsState>();
+                looked_at_last(&(*state).lr_epqstate, (*top).lefttree)
+            }
+            // What it reads is validated (reads.rs); or it has not come to read.
+            _ => true,
+        }
+    }
+}
+
+/// Whether the version with which a scan by key has come, if it has, is the row's last one.
+///
+/// # Safety
+/// The states of a statement that has started and not ended.
+unsafe fn looked_at_last(epq: &pg_sys::EPQState, scan: *const pg_sys::PlanState) -> bool {
+    // SAFETY: by the contract; the states are read as what their tags say.
+    unsafe {
+        if nodes::tag(scan) != NodeTag::T_IndexScanState {
+            return false;
+        }
+        let scan = &(*scan.cast::<pg_sys::IndexScanState>()).ss;
+        let place = (*scan.ps.plan.cast::<pg_sys::Scan>()).scanrelid as usize - 1;
+        // The executor has locked a newer version.
+        let newer = (!epq.relsubs_slot.is_null()).then(|| *epq.relsubs_slot.add(place));
+        let slots = newer.into_iter().chain([scan.ss_ScanTupleSlot]);
+        let is_full = |slot: &*mut pg_sys::TupleTableSlot| {
+            !slot.is_null() && u32::from((**slot).tts_flags) & pg_sys::TTS_FLAG_EMPTY == 0
+        };
+        let mut slots = slots.filter(is_full);
+        slots.next().is_none_or(|slot| {
+            twice::is_live(
+                scan.ss_currentRelation,
+                tuple::pack(&(*slot).tts_tid),
+                false,
+            )
+        })
+    }
+}
