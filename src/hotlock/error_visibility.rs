@@ -184,9 +184,10 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     }
     if !tells_nothing(code) {
         let first = !HELD_BACK.get();
-        let has_offer = !query.is_null() && stale_error::has_offer(query);
-        if first {
-            HELD_BACK.set(true);
+        // SAFETY: the caller's query has started and not ended.
+        let may_be_untrue =
+            !query.is_null() && SESSION.is_member() && !unsafe { stale_error::has_last(query) };
+        if first || may_be_untrue {
             // The error may have come with locks held: a function of an index, an allocation within
             // the lock manager. A transaction that is awaited here may want these locks.
             // SAFETY: every abort begins with these calls (xact.c: AbortTransaction,
@@ -198,6 +199,9 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
                 raw::ConditionVariableCancelSleep();
                 raw::LockErrorCleanup();
             }
+        }
+        if first {
+            HELD_BACK.set(true);
             if SESSION.is_member() {
                 // Others may have the row meanwhile, above all the predecessor: it may come again.
                 dependency::drop_failed(query as usize);
@@ -206,8 +210,8 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
                 readguard::note_everything();
             }
         }
-        if !query.is_null() && !has_offer && SESSION.is_member() {
-            // SAFETY: the caller's query has started and not ended.
+        if may_be_untrue {
+            // SAFETY: as above; locks of pages are released.
             unsafe { stale_error::refuse(query, code) };
         }
         if query.is_null() {

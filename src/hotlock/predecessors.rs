@@ -26,24 +26,33 @@ pub fn wait(reason: Reason) {
     }
 }
 
-/// The membership of which a snapshot shows our version and not that the predecessor has ended.
+/// The memberships of which a snapshot shows our version and not that the predecessor has ended.
 ///
 /// # Safety
-/// A snapshot, or null.
-pub unsafe fn finds_stale(snapshot: pg_sys::Snapshot) -> Option<Membership> {
+/// A snapshot, or null; it outlives what is returned.
+pub unsafe fn stale(snapshot: pg_sys::Snapshot) -> impl Iterator<Item = Membership> {
     // SAFETY: the caller's snapshot is null or valid.
-    unsafe {
-        if snapshot.is_null() || (*snapshot).snapshot_type != pg_sys::SnapshotType::SNAPSHOT_MVCC {
-            return None;
-        }
-        let is_stale = |m: &Membership| {
-            m.seen().is_some_and(|seen| {
-                let xid = pg_sys::TransactionId::from(seen.xid);
-                (*snapshot).curcid > seen.command && raw::XidInMVCCSnapshot(xid, snapshot)
-            })
-        };
-        SESSION.all().map(|(_, m)| m).find(is_stale)
-    }
+    let is_mvcc = unsafe {
+        !snapshot.is_null() && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
+    };
+    let is_stale = move |m: &Membership| {
+        m.seen().is_some_and(|seen| {
+            let xid = pg_sys::TransactionId::from(seen.xid);
+            // SAFETY: as above.
+            unsafe { (*snapshot).curcid > seen.command && raw::XidInMVCCSnapshot(xid, snapshot) }
+        })
+    };
+    let all = is_mvcc.then(|| SESSION.all()).into_iter().flatten();
+    all.map(|(_, m)| m).filter(is_stale)
+}
+
+/// The first of them.
+///
+/// # Safety
+/// As for `stale`.
+pub unsafe fn finds_stale(snapshot: pg_sys::Snapshot) -> Option<Membership> {
+    // SAFETY: by the contract.
+    unsafe { stale(snapshot).next() }
 }
 
 /// Whether every predecessor has ended, so that waiting for them takes no time.

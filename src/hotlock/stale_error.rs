@@ -17,27 +17,40 @@ use crate::pg::{nodes, plan, tuple};
 use crate::shared::guc::FollowerReads;
 use hotrow::{Membership, Trouble};
 use pgrx::pg_sys::{self, NodeTag};
+use std::ptr;
 
-/// Whether the statement, which has failed, has been offered a predecessor's version: what it has
-/// looked at is the last one then.
-pub fn has_offer(query: *const pg_sys::QueryDesc) -> bool {
-    let is_its = |m: &Membership| m.is_unused_by(query as usize) && m.offer().is_some();
-    SESSION.all().any(|(_, m)| is_its(&m))
+/// Whether the statement, which has failed, has been offered a predecessor's version, or has built
+/// on one: what it has looked at is the last one then.
+///
+/// # Safety
+/// The query has started and not ended.
+pub unsafe fn has_last(query: *const pg_sys::QueryDesc) -> bool {
+    // SAFETY: by the contract; its executor state is null or valid.
+    let command = unsafe {
+        let estate = (*query).estate;
+        (!estate.is_null()).then(|| (*estate).es_output_cid)
+    };
+    let is_offered = |m: &Membership| m.is_unused_by(query as usize) && m.offer().is_some();
+    let is_built_on =
+        |m: &Membership| m.has_version() && m.seen().map(|seen| seen.command) == command;
+    SESSION
+        .all()
+        .any(|(_, m)| is_offered(&m) || command.is_some() && is_built_on(&m))
 }
 
 /// The statement has failed, and its predecessors have ended: 40001 if it might not fail now.
 ///
 /// # Safety
-/// The query has started and not ended.
+/// The query has started and not ended, and holds no lock of a page.
 pub unsafe fn refuse(query: *const pg_sys::QueryDesc, code: Code) {
+    let waits =
+        |m: &Membership| settings::of(relation_of(m)).follower_reads() != FollowerReads::Immediate;
     // SAFETY: by the contract; its snapshot is null or valid.
     unsafe {
-        let Some(membership) = predecessors::finds_stale((*query).snapshot) else {
+        let Some(membership) = predecessors::stale((*query).snapshot).find(waits) else {
             return;
         };
-        if settings::of(relation_of(&membership)).follower_reads() == FollowerReads::Immediate
-            || is_still_so(query, code)
-        {
+        if is_still_so(query, code) {
             return;
         }
         handover::note_trouble(membership.slot(), Trouble::OwnRow);
@@ -59,7 +72,8 @@ unsafe fn is_still_so(query: *const pg_sys::QueryDesc, code: Code) -> bool {
                 let builds_on_last = match (*state).operation {
                     pg_sys::CmdType::CMD_INSERT => plan::reads_nothing((*query).plannedstmt),
                     pg_sys::CmdType::CMD_UPDATE => {
-                        looked_at_last(&(*state).mt_epqstate, (*top).lefttree)
+                        let old = (*(*state).resultRelInfo).ri_oldTupleSlot;
+                        looked_at_last(&(*state).mt_epqstate, old, (*top).lefttree)
                     }
                     _ => false,
                 };
@@ -67,7 +81,7 @@ unsafe fn is_still_so(query: *const pg_sys::QueryDesc, code: Code) -> bool {
             }
             NodeTag::T_LockRowsState => {
                 let state = top.cast::<pg_sys::LockRowsState>();
-                looked_at_last(&(*state).lr_epqstate, (*top).lefttree)
+                looked_at_last(&(*state).lr_epqstate, ptr::null_mut(), (*top).lefttree)
             }
             // What it reads is validated (reads.rs); or it has not come to read.
             _ => true,
@@ -75,11 +89,18 @@ unsafe fn is_still_so(query: *const pg_sys::QueryDesc, code: Code) -> bool {
     }
 }
 
-/// Whether the version with which a scan by key has come, if it has, is the row's last one.
+/// Whether the version that was looked at last, if any was, is the row's last one. That is one that
+/// the executor has locked, and checks; or the one of which it has made a new one; or else the one
+/// with which the scan by key has come.
 ///
 /// # Safety
-/// The states of a statement that has started and not ended.
-unsafe fn looked_at_last(epq: &pg_sys::EPQState, scan: *const pg_sys::PlanState) -> bool {
+/// The states of a statement that has started and not ended, and its slot for the old version, or
+/// null.
+unsafe fn looked_at_last(
+    epq: &pg_sys::EPQState,
+    old: *mut pg_sys::TupleTableSlot,
+    scan: *const pg_sys::PlanState,
+) -> bool {
     // SAFETY: by the contract; the states are read as what their tags say.
     unsafe {
         if nodes::tag(scan) != NodeTag::T_IndexScanState {
@@ -87,9 +108,8 @@ unsafe fn looked_at_last(epq: &pg_sys::EPQState, scan: *const pg_sys::PlanState)
         }
         let scan = &(*scan.cast::<pg_sys::IndexScanState>()).ss;
         let place = (*scan.ps.plan.cast::<pg_sys::Scan>()).scanrelid as usize - 1;
-        // The executor has locked a newer version.
         let newer = (!epq.relsubs_slot.is_null()).then(|| *epq.relsubs_slot.add(place));
-        let slots = newer.into_iter().chain([scan.ss_ScanTupleSlot]);
+        let slots = newer.into_iter().chain([old, scan.ss_ScanTupleSlot]);
         let is_full = |slot: &*mut pg_sys::TupleTableSlot| {
             !slot.is_null() && u32::from((**slot).tts_flags) & pg_sys::TTS_FLAG_EMPTY == 0
         };

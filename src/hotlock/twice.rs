@@ -63,8 +63,8 @@ pub fn is_there_still() -> bool {
     }
 }
 
-/// Whether a version is there for whoever looks now, or, with `or_newer`, one that came after it
-/// with the same keys.
+/// Whether a version is there for whoever looks now, or was until this transaction has changed it;
+/// or, with `or_newer`, one that came after it with the same keys.
 ///
 /// # Safety
 /// `rel` is open and locked.
@@ -79,6 +79,7 @@ pub unsafe fn is_live(rel: pg_sys::Relation, version: u64, or_newer: bool) -> bo
         page.share();
         let is_live = page.heap_tuple(rel, version).is_some_and(|mut found| {
             raw::HeapTupleSatisfiesVisibility(&raw mut found, now, page.buffer)
+                || is_ours(found.t_data)
                 || or_newer && {
                     let mut tid = tuple::unpack(version);
                     raw::heap_hot_search_buffer(
@@ -94,5 +95,16 @@ pub unsafe fn is_live(rel: pg_sys::Relation, version: u64, or_newer: bool) -> bo
         });
         page.release();
         is_live
+    }
+}
+
+/// Whether this transaction has updated or deleted the version.
+///
+/// # Safety
+/// A version on a page that is locked.
+unsafe fn is_ours(version: pg_sys::HeapTupleHeader) -> bool {
+    // SAFETY: by the contract; reads backend state.
+    unsafe {
+        tuple::remover(version).is_some_and(|xid| raw::TransactionIdIsCurrentTransactionId(xid))
     }
 }

@@ -36,7 +36,7 @@ const MOVE: &str = "UPDATE item SET place = 20 WHERE id = 1";
 const PLAN: &str = "INSERT INTO period VALUES (2, '[3,4]')";
 const NOTHING: &str = "SELECT";
 
-const MEETINGS: [Meeting; 14] = [
+const MEETINGS: [Meeting; 17] = [
     // Sold out, but not any more.
     Meeting {
         before: "UPDATE item SET stock = 5 WHERE id = 1",
@@ -113,6 +113,26 @@ const MEETINGS: [Meeting; 14] = [
         statement: PLAN,
         meanwhile: "DELETE FROM period",
         told: "40001",
+    },
+    // It has updated the row, and then failed.
+    Meeting {
+        before: NOTHING,
+        statement: "UPDATE item SET stock = stock WHERE id = 1 RETURNING 1 / stock",
+        meanwhile: NOTHING,
+        told: "22012",
+    },
+    // It has waited for the last version, and fails for that.
+    Meeting {
+        before: "UPDATE item SET stock = 3 WHERE id = 2",
+        statement: "UPDATE item SET stock = stock - 4 WHERE id = 2",
+        meanwhile: NOTHING,
+        told: "23514",
+    },
+    Meeting {
+        before: "UPDATE item SET stock = 0 WHERE id = 2",
+        statement: "UPDATE item SET stock = 1 / stock WHERE id = 2",
+        meanwhile: NOTHING,
+        told: "22012",
     },
     // A condition, and a lock.
     Meeting {
