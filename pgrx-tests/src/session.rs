@@ -128,6 +128,16 @@ impl<T: Send + 'static> Background<T> {
         self.thread.is_finished()
     }
 
+    /// Waits until a point of `txn.stop_at` has stopped the session, whose lock a test holds.
+    pub fn wait_until_stopped(&self, client: &mut Client) -> Result<()> {
+        let sql = format!(
+            "SELECT count(*) > 0 FROM pg_locks \
+             WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
+            self.pid
+        );
+        wait_until(client, &sql)
+    }
+
     /// Waits until the statement sleeps in any wait but for its client; an error if it ends.
     pub fn wait_until_blocked(&self, client: &mut Client) -> Result<()> {
         let sql = format!(

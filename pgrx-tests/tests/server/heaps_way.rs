@@ -51,12 +51,7 @@ impl Scene {
     }
 
     fn is_held(&mut self, session: &Background<()>) -> Result<()> {
-        let is_held = format!(
-            "SELECT count(*) > 0 FROM pg_locks
-             WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
-            session.pid
-        );
-        wait_until(&mut self.control, &is_held)
+        session.wait_until_stopped(&mut self.control)
     }
 
     fn waiting(&mut self, client: Client, sql: &'static str) -> Result<Background<()>> {

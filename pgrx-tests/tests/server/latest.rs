@@ -5,7 +5,6 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
     Background, expect_followed, grouped, int, physical_health, read, sqlstate, start_hot,
-    wait_until,
 };
 
 const TXN_HEAP: &[(&str, &str)] = &[("default_table_access_method", "txn_heap")];
@@ -96,14 +95,7 @@ fn an_update_alone_starts_again_after_a_rollback() -> Result<()> {
     behind.batch_execute("SET LOCAL txn.stop_at = 'ticket_taken'")?;
     let update = "UPDATE hot SET val = val + 10 WHERE id = 1";
     let updating = Background::run(behind, update)?;
-    wait_until(
-        &mut control,
-        &format!(
-            "SELECT count(*) > 0 FROM pg_locks
-             WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
-            updating.pid
-        ),
-    )?;
+    updating.wait_until_stopped(&mut control)?;
     ahead.batch_execute("ROLLBACK")?;
     control.batch_execute("SELECT pg_advisory_unlock_all()")?;
     let (behind, result) = updating.end()?;

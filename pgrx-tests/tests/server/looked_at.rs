@@ -4,7 +4,6 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
     Background, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
-    wait_until,
 };
 
 const LOW: &str = "UPDATE hot SET val = 1 WHERE id = 1";
@@ -64,12 +63,7 @@ fn change_behind(
         .batch_execute("SET txn.stop_at = 'offered'")
         .context("the library has to be built with --features stop_events")?;
     let looker = Background::run(looker, statement)?;
-    let stopped = format!(
-        "SELECT count(*) > 0 FROM pg_locks \
-         WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
-        looker.pid
-    );
-    wait_until(&mut control, &stopped)?;
+    looker.wait_until_stopped(&mut control)?;
     let (end, left) = if commits {
         ("COMMIT", 1)
     } else {
@@ -87,7 +81,7 @@ fn change_behind(
     physical_health(server, "hot", "id")
 }
 
-/// Who waits for the end of what it has looked at does not need it unchanged.
+/// A session that waits for the writer's end leaves the writer free to update the row again.
 #[test]
 fn who_lets_it_end_leaves_it_free() -> Result<()> {
     let (server, mut control) = start()?;

@@ -43,14 +43,10 @@ impl Stage {
     }
 
     pub fn wait_stopped(&mut self) -> Result<()> {
-        let pid = self.holder_pid();
-        wait_until(
-            &mut self.control,
-            &format!(
-                "SELECT count(*) > 0 FROM pg_locks \
-                 WHERE pid = {pid} AND locktype = 'advisory' AND NOT granted"
-            ),
-        )
+        match &self.holder {
+            Some(holder) => holder.wait_until_stopped(&mut self.control),
+            None => bail!("the holder has ended before"),
+        }
     }
 
     /// Waits until so many stand in the row's queue.

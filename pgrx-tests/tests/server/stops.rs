@@ -5,7 +5,6 @@ use anyhow::{Context, Result, ensure};
 use pgserver::Server;
 use txn_server_tests::{
     Background, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
-    wait_until,
 };
 
 const BUMP: &str = "UPDATE hot SET val = val + 1 WHERE id = 1";
@@ -51,11 +50,7 @@ fn terminate_follower(server: &Server, point: &str) -> Result<()> {
     {
         first.batch_execute("COMMIT")?;
     }
-    let stopped = format!(
-        "SELECT count(*) > 0 FROM pg_locks WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
-        second.pid
-    );
-    wait_until(&mut control, &stopped)?;
+    second.wait_until_stopped(&mut control)?;
     third.wait_until_blocked(&mut control)?;
     expect_followed(&mut control, i64::from(point != "ticket_taken"))?;
     control.query("SELECT pg_terminate_backend($1)", &[&second.pid])?;
@@ -112,11 +107,7 @@ fn terminate_leader(server: &Server, point: &str) -> Result<()> {
     } else {
         Background::run(leader, BUMP)?
     };
-    let stopped = format!(
-        "SELECT count(*) > 0 FROM pg_locks WHERE pid = {} AND locktype = 'advisory' AND NOT granted",
-        leader.pid
-    );
-    wait_until(&mut control, &stopped)?;
+    leader.wait_until_stopped(&mut control)?;
     let second = Background::run(grouped(server)?, BUMP)?;
     second.wait_until_blocked(&mut control)?;
     expect_followed(&mut control, i64::from(point != "ticket_taken"))?;

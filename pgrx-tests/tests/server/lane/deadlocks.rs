@@ -58,7 +58,7 @@ const MEETINGS: [Meeting; 7] = [
             "UPDATE note SET val = 1 WHERE id = 1",
         ],
     },
-    // Who has written there has gone beyond its declaration.
+    // A transaction that has written to such a table has gone beyond its declaration.
     Meeting {
         has: ["UPDATE note SET val = 1 WHERE id = 1", CHECK_1],
         wants: [GONE, "UPDATE note SET val = 1 WHERE id = 1"],
