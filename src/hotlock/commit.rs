@@ -1,5 +1,6 @@
 //! The end of a transaction: in update order, early for the next one, late enough for the client.
 
+use super::awake;
 use super::check;
 use super::combine;
 use super::definitions;
@@ -13,7 +14,6 @@ use super::predecessors::{self, StatementTimer};
 use super::prepared;
 use super::read_wait;
 use super::readguard;
-use super::running;
 use super::session::{SESSION, member_id, memory, patience, relation_of};
 use super::settings;
 use super::waiting::{self, Reason};
@@ -73,7 +73,7 @@ fn take_locks() {
 /// Lets the predecessors end, and tells whether the transaction is to become visible before it is
 /// durable.
 pub fn before_members_commit() -> bool {
-    running::note();
+    awake::note();
     stop::at(stop::Point::BeforeCommitWait);
     predecessors::wait(Reason::Commit);
     waiting::check_doomed();

@@ -1,6 +1,7 @@
 #![doc = include_str!("README.md")]
 
 mod access;
+pub mod awake;
 mod blocker;
 pub mod by_key;
 pub mod check;

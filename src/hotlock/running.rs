@@ -1,25 +1,18 @@
 //! Brief turns: which transactions keep the ticket to their commit, and how a waiter stays awake
 //! for the ticket of one that runs on another processor. To sleep until then would cost more.
 
+use super::awake;
 use super::session::{SESSION, memory, waiters_patience};
 use super::whole;
 use crate::pg::process;
 use crate::shared::guc;
-use hotrow::{BackendId, Row, Slot, backend_of};
+use hotrow::{Row, Slot, backend_of};
 
 /// How often a waiter that stays awake looks at the ticket, and the pauses that it makes in
 /// between: 100 to 300 microseconds. How often it gives way where the holder does not seem to run.
 const LOOKS: u32 = 300;
 const PAUSES: u32 = 20;
 const GIVES_WAY: u32 = 4;
-
-/// This process is seen on its processor.
-#[inline]
-pub fn note() {
-    if let Some(processor) = process::processor() {
-        memory().processors().note(process::me(), processor);
-    }
-}
 
 /// Whether transactions of functions keep the ticket of that row, as this session's settings have
 /// it.
@@ -63,19 +56,14 @@ fn watch(row: &Row) {
         if row.is_away() || process::is_interrupted() {
             return;
         }
-        if runs_elsewhere(holder) {
+        if awake::runs_elsewhere(holder) {
             (0..PAUSES).for_each(|_| std::hint::spin_loop());
         } else if times > 0 {
             times -= 1;
             process::give_way();
-            note();
+            awake::note();
         } else {
             return;
         }
     }
-}
-
-fn runs_elsewhere(other: BackendId) -> bool {
-    let runs = |processor| memory().processors().runs_elsewhere(other, processor);
-    process::processor().is_some_and(runs)
 }

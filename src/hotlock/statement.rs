@@ -2,6 +2,7 @@
 
 pub use super::start::forget_queueing;
 
+use super::awake;
 use super::check;
 use super::combine;
 use super::definitions;
@@ -16,7 +17,6 @@ use super::predecessors;
 use super::quietness;
 use super::readguard;
 use super::repeatable;
-use super::running;
 use super::session::{SESSION, is_enabled, memory};
 use super::settings;
 use super::snapshot_due;
@@ -109,7 +109,7 @@ pub unsafe fn before_start(query: *mut pg_sys::QueryDesc, is_first: bool) -> boo
             return true;
         }
         whole::note(query);
-        running::note();
+        awake::note();
         let target = match member || has_hot_rows() {
             true => start::target(query),
             false => None,

@@ -1,5 +1,6 @@
 //! Getting the ticket of a hot row.
 
+use super::awake;
 use super::deadlock;
 use super::errors;
 use super::gate;
@@ -142,7 +143,7 @@ fn request_once(slot: Slot, identity: &Identity, manner: Manner) -> Option<Turn>
         }
     }
     memory().totals.tickets.add(1);
-    running::note();
+    awake::note();
     Some(Turn::Own(n))
 }
 
@@ -274,8 +275,8 @@ fn enter_lock_manager(n: usize, slot: Slot, wait: &Wait) {
     }
 }
 
-/// Stays awake for a moment to take the ticket when it is released, giving way to whoever else can
-/// run. True when we have it.
+/// Stays awake for a moment to take the ticket when it is released, while who has it runs on another
+/// processor. True when we have it.
 fn compete(n: usize, slot: Slot, offers: bool) -> bool {
     let me = member_id(n);
     let (row, own) = (
@@ -290,6 +291,12 @@ fn compete(n: usize, slot: Slot, offers: bool) -> bool {
             return true;
         }
         if own.outcome() != Outcome::Open || row.is_away() {
+            return false;
+        }
+        if row
+            .holder()
+            .is_some_and(|holder| !awake::runs_elsewhere(backend_of(holder)))
+        {
             return false;
         }
         process::give_way();

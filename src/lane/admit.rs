@@ -2,6 +2,7 @@
 //! transactions end that write to these keys and have not declared that. When it has ended, it lets
 //! its keys go.
 
+use crate::hotlock::awake;
 use crate::hotlock::commit;
 use crate::hotlock::memory;
 use crate::hotlock::settings;
@@ -12,7 +13,7 @@ use crate::pg::{process, release, xact};
 use crate::range_occ::view;
 use crate::shared::guc::{self, LaneMode};
 use crate::shared::wait::{self, Wakes};
-use ::lane::{Announced, Item, Lane, Mode, State, put_in_order};
+use ::lane::{Announced, Item, Lane, Mode, SeatId, State, put_in_order};
 use keyrange::{Interval, Relation};
 use pgrx::pg_sys;
 use std::cell::{Cell, Ref, RefCell};
@@ -245,8 +246,8 @@ pub fn hold_before(lane: Lane<'static>, until: Instant) -> bool {
         memory().totals.lane_waits.add(1);
     }
     while !seat.is_granted() && rest_ms() > 0 {
-        if seat.take_next() {
-            stay_awake(|| seat.is_granted());
+        if let Some(last) = seat.take_last_before() {
+            stay_awake(last, || seat.is_granted());
         } else {
             wait::doze(rest_ms(), pg_sys::PG_WAIT_EXTENSION);
             process::check_for_interrupts();
@@ -327,8 +328,8 @@ fn wait_until_granted(lane: Lane<'static>) {
     memory().totals.lane_waits.add(1);
     let wait = Wait::begin_in_lane();
     while !seat.is_granted() {
-        if seat.take_next() {
-            stay_awake(|| seat.is_granted());
+        if let Some(last) = seat.take_last_before() {
+            stay_awake(last, || seat.is_granted());
         } else {
             doze(lane, &wait);
         }
@@ -361,10 +362,15 @@ pub fn wakes_up() {
     }
 }
 
-/// Lets others have the processor until `is_over`, for a while.
-fn stay_awake(is_over: impl Fn() -> bool) {
+/// Stays awake until `is_over`, for a while at most, and while that process runs on another
+/// processor.
+fn stay_awake(other: SeatId, is_over: impl Fn() -> bool) {
     let until = process::now() + AWAKE_US;
-    while !is_over() && !process::is_interrupted() && process::now() < until {
+    while !is_over()
+        && awake::runs_elsewhere(other)
+        && !process::is_interrupted()
+        && process::now() < until
+    {
         process::give_way();
     }
 }
@@ -404,6 +410,7 @@ pub fn note_share() {
 fn wake_next(lane: Lane<'static>) -> usize {
     let mut wakes = Wakes::new();
     let me = process::me();
+    awake::note();
     let behind = memory().with_lane(lane, |lane| {
         lane.about_to_leave(me, commit::MANY as usize, |seat| wakes.push(seat))
     });

@@ -279,7 +279,6 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
             Look::Wait {
                 mode,
                 is_taken_back,
-                ..
             } => (mode, is_taken_back),
         };
         IS_NEW.set(announced == Announced::Now && !is_taken_back);

@@ -105,7 +105,8 @@ pub fn processors() -> usize {
     usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) }).unwrap_or(0)
 }
 
-/// Lets another runnable process have the processor.
+/// Lets another runnable process of the same scheduling group have the processor. Whether sessions
+/// are in one group depends on the machine (see `hotlock/awake.rs`).
 pub fn give_way() {
     std::thread::yield_now();
 }

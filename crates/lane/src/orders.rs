@@ -120,7 +120,8 @@ fn check_end(lane: Lane, order: &[(SeatId, &[Item])]) {
         assert!(!order[1..place].iter().any(waits_for), "{order:?}");
         assert!(waits_for(&order[0]));
         // Said once; it is asked again in the next step.
-        assert!(lane.seat(seat).take_next());
+        assert_eq!(lane.seat(seat).take_last_before(), Some(*first));
+        assert_eq!(lane.seat(seat).take_last_before(), None);
     }
 }
 

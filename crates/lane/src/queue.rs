@@ -196,7 +196,7 @@ impl<'a> Lane<'a> {
         let seat = self.seat(me);
         seat.put(State::Queued);
         seat.number.set(self.head.numbers.add(1) + 1);
-        seat.is_next.set(0);
+        seat.last_before.set(0);
         let first = me * self.most_items() as u32;
         let mut ungranted = 0;
         for (n, item) in items.iter().enumerate() {
@@ -286,7 +286,7 @@ impl<'a> Lane<'a> {
                 let request = self.request(next);
                 let seat = self.seat(request.seat());
                 let is_next = request.blockers.get() == 1 && seat.ungranted.get() == 1;
-                if is_next && seat.is_next.exchange(0, 1) {
+                if is_next && seat.last_before.exchange(0, me as u64 + 1) {
                     wake(request.seat());
                 }
             });
@@ -396,7 +396,6 @@ impl<'a> Lane<'a> {
         self.seat(holder).is_watched.set(1);
         self.seat(me).watches.set(u64::from(holder) + 1);
         Look::Wait {
-            holder,
             mode: request.item().mode,
             is_taken_back: takes_back,
         }
@@ -448,7 +447,7 @@ impl<'a> Lane<'a> {
             }
         }
         let mut items = self.declared(me).map(|(item, _)| item);
-        if stripes.may_have_notes() && items.any(|item| stripes.is_full(&item)) {
+        if stripes.may_have_notes() && items.any(|item| stripes.has_overflowed(&item)) {
             stripes.forget_notes(is_running);
         }
     }
@@ -480,10 +479,9 @@ pub enum Look {
     Free,
     /// It announces itself again, which is no new announcement then, and looks once more.
     Again,
-    /// It waits for that one, who has declared the key so. It is woken when it need not wait any
+    /// It waits for one that has declared the key so. It is woken when it need not wait any
     /// more; then it announces itself and looks again.
     Wait {
-        holder: SeatId,
         mode: Mode,
         /// Its announcement is taken back already: the holder insists.
         is_taken_back: bool,

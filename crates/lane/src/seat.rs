@@ -33,7 +33,7 @@ pub struct Seat {
     /// Requests that have others before them. Changed under the lane's lock.
     pub(crate) ungranted: Word,
     /// The only one before it is about to go.
-    pub(crate) is_next: Word,
+    pub(crate) last_before: Word,
     /// Somebody who has declared nothing waits for this one's end. Changed under the lane's lock.
     pub(crate) is_watched: Word,
     /// For whose end this process waits without having declared anything, + 1.
@@ -69,11 +69,13 @@ impl Seat {
         self.ungranted.get() == 0
     }
 
-    /// Whether the only transaction before it is about to end: it is worth while to stay awake.
+    /// The only transaction before it, if that is about to end: it may be worth while to stay awake.
     /// Said once.
     #[inline]
-    pub fn take_next(&self) -> bool {
-        self.is_next.get() != 0 && self.is_next.exchange(1, 0)
+    pub fn take_last_before(&self) -> Option<SeatId> {
+        let seen = self.last_before.get();
+        let is_said = seen != 0 && self.last_before.exchange(seen, 0);
+        is_said.then(|| (seen - 1) as SeatId)
     }
 
     /// Whether it still waits for somebody whom it watches.

@@ -138,8 +138,8 @@ impl<'a> Stripes<'a> {
         self.notes.taken.get() != self.notes.gone.get()
     }
 
-    /// Whether any note has ever been taken of the stripe of these keys.
-    pub(crate) fn is_full(self, item: &Item) -> bool {
+    /// Whether a note has ever been taken of the stripe of these keys.
+    pub(crate) fn has_overflowed(self, item: &Item) -> bool {
         self.stripe_of(item.relation, &item.keys).overflows.get() != 0
     }
 
