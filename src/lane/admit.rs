@@ -2,6 +2,7 @@
 //! transactions end that write to these keys and have not declared that. When it has ended, it lets
 //! its keys go.
 
+use super::asleep;
 use crate::hotlock::awake;
 use crate::hotlock::commit;
 use crate::hotlock::memory;
@@ -28,9 +29,6 @@ const DRAINS: u32 = 3;
 /// as long as the deadlock detector needs.
 const SHORTEST_MS: i32 = 2;
 const LONGEST_MS: i32 = 100;
-/// How often a transaction looks whether others still wait for an end that is not to come, in
-/// milliseconds.
-const SLEEPERS_MS: u64 = 5;
 /// How long the next one stays awake for a transaction that is about to end, in microseconds.
 const AWAKE_US: u64 = 300;
 
@@ -47,8 +45,6 @@ struct Session {
     has_shared: Cell<bool>,
     /// It has used a row that it has not declared, or was going to.
     is_beyond: OfTransaction<bool>,
-    /// It sleeps in the lock manager, behind somebody in the lane.
-    is_asleep: Cell<bool>,
     /// Declared writes until the next transaction is woken; 0 if it is not, or has been.
     until_wake: Cell<u32>,
 }
@@ -60,7 +56,6 @@ static SESSION: Local<Session> = Local::new(Session {
     behind: Cell::new(0),
     has_shared: Cell::new(false),
     is_beyond: OfTransaction::new(false),
-    is_asleep: Cell::new(false),
     until_wake: Cell::new(0),
 });
 
@@ -153,15 +148,9 @@ pub fn settle(lane: Lane<'static>) -> Option<usize> {
 /// most a slice of a wait in the lock manager.
 ///
 /// # Errors
-/// 57014, if the user cancels it; 55P03 after `txn.hot_wait_timeout`.
+/// 57014, if the user cancels it; 55P03 after `txn.hot_wait_timeout` or `lock_timeout`.
 pub fn enter(lane: Lane<'static>) -> bool {
-    if lane.has_sleepers(process::me()) {
-        let wait = Wait::begin_in_lane();
-        while lane.has_sleepers(process::me()) {
-            wait.pause(SLEEPERS_MS);
-        }
-        wait.finish();
-    }
+    asleep::await_sleepers_in_lane(lane);
     release::ask();
     SESSION.is_in.set(true);
     settings::be_ordinary(true);
@@ -170,6 +159,15 @@ pub fn enter(lane: Lane<'static>) -> bool {
     let second = process::second();
     let enter = |lane: Lane<'static>| lane.enter(process::me(), &items, second);
     memory().with_lane(lane, enter) == 0
+}
+
+/// The transaction leaves the lane and goes on, when those who sleep until its end have noticed.
+///
+/// # Errors
+/// 57014, if the user cancels it.
+fn leave_and_go_on(lane: Lane<'static>) {
+    end();
+    asleep::await_sleepers(lane);
 }
 
 /// Waits until the transaction has all its keys, and nobody else writes to them who has not
@@ -197,7 +195,7 @@ pub fn wait_until_held_and_locked(
     for _ in 0..DRAINS {
         if !lock() {
             unlock();
-            end();
+            leave_and_go_on(lane);
             return false;
         }
         lane.hold(me);
@@ -215,7 +213,7 @@ pub fn wait_until_held_and_locked(
     // Others have come each time. From now on they wait, and those who are there are few.
     if !lock() {
         unlock();
-        end();
+        leave_and_go_on(lane);
         return false;
     }
     lane.insist(me);
@@ -267,7 +265,7 @@ pub fn hold_before(lane: Lane<'static>, until: Instant) -> bool {
     }
     wait.finish();
     if !is_held {
-        end();
+        leave_and_go_on(lane);
     }
     is_held
 }
@@ -331,35 +329,10 @@ fn wait_until_granted(lane: Lane<'static>) {
         if let Some(last) = seat.take_last_before() {
             stay_awake(last, || seat.is_granted());
         } else {
-            doze(lane, &wait);
+            asleep::doze(lane, &wait);
         }
     }
     wait.finish();
-}
-
-/// Sleeps once until it is woken, or for a while in the lock manager: until the transaction ends
-/// for which it waits.
-pub fn doze(lane: Lane<'static>, wait: &Wait) {
-    let me = process::me();
-    // It is in the lane, so its transaction runs.
-    let asleep = |lane: Lane<'static>| lane.falls_asleep(me).map(process::transaction_of);
-    if !wait.doze()
-        && let Some(transaction) = memory().with_lane(lane, asleep)
-    {
-        SESSION.is_asleep.set(true);
-        wait.slice_in_lock_manager(|| waiting::await_end_of(transaction));
-        wakes_up();
-    }
-}
-
-/// The process does not sleep in the lock manager any more.
-#[inline]
-pub fn wakes_up() {
-    if SESSION.is_asleep.take()
-        && let Some(lane) = memory().lane
-    {
-        lane.wakes_up(process::me());
-    }
 }
 
 /// Stays awake until `is_over`, for a while at most, and while that process runs on another
@@ -469,7 +442,7 @@ pub fn prepared() {
 /// The transaction has ended, and is not running any more. Raises nothing.
 #[inline]
 pub fn end() {
-    wakes_up();
+    asleep::wakes_up();
     if SESSION.is_in.take() {
         settings::be_ordinary(false);
         SESSION.until_wake.set(0);

@@ -104,7 +104,7 @@ fn take(lane: Lane<'static>, items: &[(String, Mode)]) -> bool {
             return false;
         }
         reschedule::give_back();
-        admit::enter(lane);
+        rights::unwinding(|| admit::enter(lane));
         let lock = || {
             targets.iter().for_each(|(target, mode)| target.lock(*mode));
             targets.iter().all(|(target, _)| target.is_as_found())

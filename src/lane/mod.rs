@@ -2,6 +2,7 @@
 
 pub mod admit;
 mod argument;
+mod asleep;
 pub mod beyond;
 pub mod call;
 mod declare;

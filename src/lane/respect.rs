@@ -5,6 +5,7 @@
 //! started.
 
 use super::admit;
+use super::asleep;
 use super::errors;
 use super::heat;
 use super::partition;
@@ -313,7 +314,7 @@ fn await_holder(lane: Lane<'static>) {
     let wait = Wait::begin_in_lane();
     while_asking(|| {
         while seat.is_watching() {
-            admit::doze(lane, &wait);
+            asleep::doze(lane, &wait);
         }
     });
     wait.finish();
@@ -366,7 +367,7 @@ pub fn trying(lock: impl FnOnce() -> bool) {
 
 /// A subtransaction has rolled back, perhaps because a row could not be had.
 pub fn subtransaction_rolled_back() {
-    admit::wakes_up();
+    asleep::wakes_up();
     if IS_ASKING.take() {
         leave();
     }

@@ -1,11 +1,12 @@
 //! What refused transactions have used, which the next attempt declares.
 
 use super::admit;
+use super::asleep;
 use super::partition;
 use super::respect;
 use super::target;
 use crate::pg::catch::Code;
-use crate::pg::{process, raw, xact};
+use crate::pg::{raw, xact};
 use crate::range_occ::work::Whole;
 use crate::range_occ::{key, session};
 use ::lane::{Item, Lane, Mode, put_in_order};
@@ -116,7 +117,7 @@ impl Used {
         if !is_fit || target::first_too_wide(role).is_some() {
             return false;
         }
-        if lane.has_sleepers(process::me()) {
+        if asleep::has_sleepers(lane) {
             // They would have to notice first.
             return false;
         }

@@ -7,14 +7,10 @@ use super::work::Work;
 use crate::hotlock::memory;
 use crate::pg::process;
 use keyrange::{Csn, RangeMap, Relation, Validation};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a validator waits for another process to write down its CSN.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long it stays awake for that, and how long it sleeps at a time afterwards.
-const AWAKE: Duration = Duration::from_micros(20);
-const NAP: Duration = Duration::from_micros(50);
 
 /// Validates against transactions with CSNs below `before`, as the snapshot sees them. `ranges` and
 /// `wait` are `Validation`'s.
@@ -45,16 +41,10 @@ pub fn ranges_of(work: &'static Work, relation: Relation) -> RangeMap<'static> {
     table.map_or(RangeMap::WHOLE, |table| table.ranges())
 }
 
-/// Whether to wait on for another process to write down its CSN, after a short pause. If it does
-/// not come at once, its process may need the processor that this one has: the pause is a sleep.
+/// Whether to wait on for another process to write down its CSN, after a short pause.
 pub fn is_patient(since: Instant) -> bool {
-    let waited = since.elapsed();
-    if waited < AWAKE {
-        process::give_way();
-    } else {
-        thread::sleep(NAP);
-    }
-    waited < PATIENCE
+    process::give_way();
+    since.elapsed() < PATIENCE
 }
 
 /// The time since then.

@@ -40,6 +40,8 @@ pub struct Seat {
     pub(crate) watches: Word,
     /// In the lock manager this process waits for that one's transaction, + 1.
     pub(crate) sleeps_on: Word,
+    /// The number of that transaction, among those of its process. Valid with `sleeps_on`.
+    pub(crate) sleeps_until: Word,
     /// 1 if others do that, or have done it, for the transaction of this process.
     pub(crate) is_slept_on: Word,
     /// It holds, and waits for writers that have announced themselves before.

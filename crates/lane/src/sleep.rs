@@ -7,11 +7,16 @@ use crate::seat::{Seat, SeatId};
 
 impl Lane<'_> {
     /// Process `me` is going to sleep until the transaction of another one ends, or for a while:
-    /// the one returned. None: there is nobody to wait for any more. `wakes_up` follows. Under the
-    /// lane's lock.
-    pub fn falls_asleep(&self, me: SeatId) -> Option<SeatId> {
+    /// the one returned. `transaction_of` tells the number of a process's transaction. None: there
+    /// is nobody to wait for any more. `wakes_up` follows. Under the lane's lock.
+    pub fn falls_asleep(
+        &self,
+        me: SeatId,
+        transaction_of: impl Fn(SeatId) -> u64,
+    ) -> Option<SeatId> {
         let seat = self.seat(me);
         let other = seat.watched().or_else(|| self.blocker(me))?;
+        seat.sleeps_until.set(transaction_of(other));
         seat.sleeps_on.set(u64::from(other) + 1);
         self.seat(other).is_slept_on.set(1);
         Some(other)
@@ -35,14 +40,17 @@ impl Lane<'_> {
         self.seat(me).sleeps_on.set(0);
     }
 
-    /// Whether others still sleep until the transaction of process `me` ends, though that has left
-    /// the lane. If it came again and waited for one of them, each would wait for the other.
-    pub fn has_sleepers(&self, me: SeatId) -> bool {
+    /// Whether others still sleep until this transaction of process `me` ends, though that has left
+    /// the lane. If it waited for one of them, each would wait for the other. Those that slept on
+    /// an earlier transaction of the process are as good as awake.
+    pub fn has_sleepers(&self, me: SeatId, transaction: u64) -> bool {
         let seat = self.seat(me);
         if seat.is_slept_on.get() == 0 {
             return false;
         }
-        let sleeps = |other: &Seat| other.sleeps_on.get() == u64::from(me) + 1;
+        let sleeps = |other: &Seat| {
+            other.sleeps_on.get() == u64::from(me) + 1 && other.sleeps_until.get() == transaction
+        };
         let has_any = self.seats.iter().any(sleeps);
         if !has_any {
             seat.is_slept_on.set(0);
@@ -65,20 +73,26 @@ mod tests {
                 keys: Interval::point(7),
                 mode: Mode::Write,
             };
-            assert_eq!(lane.falls_asleep(1), None);
+            let number = |seat| u64::from(seat) + 10;
+            assert_eq!(lane.falls_asleep(1, number), None);
             (0..3).for_each(|seat| {
                 lane.enter(seat, &[item], 0);
             });
-            assert_eq!([1, 2].map(|seat| lane.falls_asleep(seat)), [Some(0); 2]);
+            assert_eq!(
+                [1, 2].map(|seat| lane.falls_asleep(seat, number)),
+                [Some(0); 2]
+            );
             // It goes on, and those that slept are the first to know.
             lane.leave(0, |_| ());
-            assert!(lane.has_sleepers(0));
+            assert!(lane.has_sleepers(0, 10));
             lane.wakes_up(1);
-            assert!(lane.has_sleepers(0));
+            assert!(lane.has_sleepers(0, 10));
             lane.wakes_up(2);
-            assert!(!lane.has_sleepers(0) && !lane.has_sleepers(1));
-            assert_eq!(lane.falls_asleep(2), Some(1));
-            assert!(lane.has_sleepers(1) && !lane.has_sleepers(0));
+            assert!(!lane.has_sleepers(0, 10) && !lane.has_sleepers(1, 11));
+            assert_eq!(lane.falls_asleep(2, number), Some(1));
+            assert!(lane.has_sleepers(1, 11) && !lane.has_sleepers(0, 10));
+            // They sleep until that transaction ends, not the process's next one.
+            assert!(!lane.has_sleepers(1, 12));
         };
         shuttle::check_random(move || with_lane(play), 1);
     }

@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use pgserver::Server;
 use postgres::Client;
-use txn_server_tests::{Background, int, read, sqlstate};
+use txn_server_tests::{Background, int, read, sqlstate, wait_until};
 
 use super::{bank, declare, session, update, wait_until_asleep};
 
@@ -375,4 +375,59 @@ fn a_refusal_that_is_survived() -> Result<()> {
     )?;
     ensure!(int(&mut client, DECLARED)? == 0);
     Ok(())
+}
+
+/// A block whose BEGIN does not get its keys in time goes on when those have noticed who sleep
+/// until its end: what it waits for may be one of them, which is no deadlock.
+#[test]
+fn who_sleeps_behind_a_block_that_gets_no_keys() -> Result<()> {
+    let server = bank(100, &[("txn.range_window", "off")])?;
+    let mut look = server.connect()?;
+    // The other one may come too late for the time that BEGIN waits.
+    loop {
+        let mut client = session(&server, "repeatable read")?;
+        client.batch_execute("SET txn.reschedule = on; SET deadlock_timeout = '4s'")?;
+        let pid = int(&mut client, "SELECT pg_backend_pid()::bigint")? as i32;
+        // It has read account 51, and has been refused because of account 1.
+        refuse(&server, &mut client, "changed", 1)?;
+        let mut holder = server.connect()?;
+        holder.batch_execute("BEGIN")?;
+        holder.batch_execute(&declare(&[1]))?;
+        let mut other = server.connect()?;
+        other.batch_execute(
+            "SET deadlock_timeout = '20ms'; BEGIN; SELECT pg_advisory_xact_lock(77)",
+        )?;
+        let begin = Background::run_as(client, pid, "BEGIN");
+        wait_until(
+            &mut look,
+            &format!(
+                "SELECT EXISTS (SELECT FROM txn.lane WHERE pid = {pid})
+                     OR state = 'idle in transaction'
+                 FROM pg_stat_activity WHERE pid = {pid}"
+            ),
+        )?;
+        let other = Background::run(other, &declare(&[51]))?;
+        let sleeps = format!(
+            "SELECT count(*) > 0 FROM pg_locks
+             WHERE pid = {} AND locktype = 'virtualxid' AND NOT granted",
+            other.pid
+        );
+        let has_passed = format!(
+            "SELECT state = 'idle in transaction' AND query LIKE '%declare%'
+             FROM pg_stat_activity WHERE pid = {}",
+            other.pid
+        );
+        wait_until(&mut look, &format!("SELECT ({sleeps}) OR ({has_passed})"))?;
+        let is_asleep: bool = look.query_one(&sleeps, &[])?.get(0);
+        let (client, result) = begin.end()?;
+        result?;
+        let client = Background::run_as(client, pid, "SELECT pg_advisory_xact_lock(77)");
+        let (mut other, result) = other.end()?;
+        result?;
+        other.batch_execute("COMMIT")?;
+        client.end()?.1?;
+        if is_asleep {
+            return Ok(());
+        }
+    }
 }

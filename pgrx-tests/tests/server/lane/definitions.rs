@@ -1,9 +1,10 @@
 //! Tables that are redefined, or locked, while a transaction waits for its keys.
 
 use anyhow::{Result, ensure};
-use pgserver::Server;
+use libc::{SIGCONT, SIGSTOP};
+use pgserver::{Server, signal};
 use postgres::Client;
-use txn_server_tests::{Background, int, read, sqlstate};
+use txn_server_tests::{Background, int, read, sqlstate, wait_until};
 
 use super::{LEVELS, bank, declare, session, update, wait_until_asleep};
 
@@ -199,5 +200,66 @@ fn who_sleeps_behind_it_wakes_up_first() -> Result<()> {
     holder.batch_execute("COMMIT")?;
     behind.end()?.1?;
     next.end()?.1?;
+    Ok(())
+}
+
+/// An attempt of `txn.run` declares what the last one has used, though somebody slept until that
+/// one's end: it has ended.
+#[test]
+fn who_slept_behind_an_attempt_does_not_matter_to_the_next() -> Result<()> {
+    let server = bank(3, &[("deadlock_timeout", "10ms")])?;
+    let mut look = server.connect()?;
+    look.batch_execute(
+        "CREATE SEQUENCE attempts; CREATE SEQUENCE declared;
+         CREATE FUNCTION fails() RETURNS void LANGUAGE plpgsql AS $$
+         BEGIN
+             PERFORM nextval('attempts');
+             PERFORM nextval('declared') FROM (SELECT FROM txn.my_declared LIMIT 1) one;
+             UPDATE account SET val = val + 1 WHERE id = 1;
+             PERFORM pg_advisory_xact_lock(3);
+             RAISE serialization_failure;
+         END $$",
+    )?;
+    let count = |look: &mut Client, of: &str| {
+        read::<i64>(
+            look,
+            &format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM {of}"),
+        )
+    };
+    let mut gate = server.connect()?;
+    gate.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(3)")?;
+    let attempts = "CALL txn.run('SELECT fails()', attempts => 3)";
+    let running = Background::run(server.connect()?, attempts)?;
+    let mut behind = Vec::new();
+    for attempt in 1..=3 {
+        let is_there = format!("SELECT is_called AND last_value = {attempt} FROM attempts");
+        wait_until(&mut look, &is_there)?;
+        running.wait_until_blocked(&mut look)?;
+        ensure!(count(&mut look, "declared")? == attempt - 1);
+        if attempt > 1 {
+            let block = format!("BEGIN; {}; COMMIT", declare(&[1]));
+            let sleeper = Background::run(server.connect()?, &block)?;
+            wait_until_asleep(&mut look, sleeper.pid)?;
+            // It does not notice yet.
+            signal(sleeper.pid, SIGSTOP)?;
+            behind.push(sleeper);
+        }
+        let mut next = server.connect()?;
+        let pid = int(&mut next, "SELECT pg_backend_pid()::bigint")? as i32;
+        let next = Background::run_as(next, pid, "BEGIN; SELECT pg_advisory_xact_lock(3)");
+        next.wait_until_blocked(&mut look)?;
+        gate.batch_execute("COMMIT")?;
+        (gate, _) = next.end()?;
+        if let Some(sleeper) = behind.last() {
+            if attempt < 3 {
+                running.wait_until_blocked(&mut look)?;
+            }
+            signal(sleeper.pid, SIGCONT)?;
+        }
+    }
+    ensure!(running.end()?.1.is_err());
+    for one in behind {
+        one.end()?.1?;
+    }
     Ok(())
 }
