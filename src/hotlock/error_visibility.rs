@@ -185,8 +185,9 @@ pub unsafe fn failed(code: Code, query: *const pg_sys::QueryDesc) -> bool {
     if !tells_nothing(code) {
         let first = !HELD_BACK.get();
         // SAFETY: the caller's query has started and not ended.
-        let may_be_untrue =
-            !query.is_null() && SESSION.is_member() && !unsafe { stale_error::has_last(query) };
+        let may_be_untrue = !query.is_null()
+            && SESSION.is_member()
+            && (stale_error::is_twice(code) || !unsafe { stale_error::has_last(query) });
         if first || may_be_untrue {
             // The error may have come with locks held: a function of an index, an allocation within
             // the lock manager. A transaction that is awaited here may want these locks.

@@ -31,19 +31,34 @@ pub fn wait(reason: Reason) {
 /// # Safety
 /// A snapshot, or null; it outlives what is returned.
 pub unsafe fn stale(snapshot: pg_sys::Snapshot) -> impl Iterator<Item = Membership> {
+    // SAFETY: the caller's snapshot; what is returned by `unseen_by` has a predecessor.
+    unsafe {
+        unseen_by(snapshot).filter(move |m| {
+            m.seen()
+                .is_some_and(|seen| (*snapshot).curcid > seen.command)
+        })
+    }
+}
+
+/// The memberships of which a snapshot does not show that the predecessor has ended, also those of
+/// the statement that has the snapshot.
+///
+/// # Safety
+/// As for `stale`.
+pub unsafe fn unseen_by(snapshot: pg_sys::Snapshot) -> impl Iterator<Item = Membership> {
     // SAFETY: the caller's snapshot is null or valid.
     let is_mvcc = unsafe {
         !snapshot.is_null() && (*snapshot).snapshot_type == pg_sys::SnapshotType::SNAPSHOT_MVCC
     };
-    let is_stale = move |m: &Membership| {
+    let is_unseen = move |m: &Membership| {
         m.seen().is_some_and(|seen| {
             let xid = pg_sys::TransactionId::from(seen.xid);
             // SAFETY: as above.
-            unsafe { (*snapshot).curcid > seen.command && raw::XidInMVCCSnapshot(xid, snapshot) }
+            unsafe { raw::XidInMVCCSnapshot(xid, snapshot) }
         })
     };
     let all = is_mvcc.then(|| SESSION.all()).into_iter().flatten();
-    all.map(|(_, m)| m).filter(is_stale)
+    all.map(|(_, m)| m).filter(is_unseen)
 }
 
 /// The first of them.

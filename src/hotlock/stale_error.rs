@@ -38,6 +38,12 @@ pub unsafe fn has_last(query: *const pg_sys::QueryDesc) -> bool {
         .any(|(_, m)| is_offered(&m) || command.is_some() && is_built_on(&m))
 }
 
+/// Whether an index has found a row twice (unique_violation, exclusion_violation). It looks at what
+/// stands there now, whatever the statement itself builds on.
+pub fn is_twice(code: Code) -> bool {
+    code == *b"23505" || code == *b"23P01"
+}
+
 /// The statement has failed, and its predecessors have ended: 40001 if it might not fail now.
 ///
 /// # Safety
@@ -47,7 +53,12 @@ pub unsafe fn refuse(query: *const pg_sys::QueryDesc, code: Code) {
         |m: &Membership| settings::of(relation_of(m)).follower_reads() != FollowerReads::Immediate;
     // SAFETY: by the contract; its snapshot is null or valid.
     unsafe {
-        let Some(membership) = predecessors::stale((*query).snapshot).find(waits) else {
+        let snapshot = (*query).snapshot;
+        let stale = match is_twice(code) {
+            true => predecessors::unseen_by(snapshot).find(waits),
+            false => predecessors::stale(snapshot).find(waits),
+        };
+        let Some(membership) = stale else {
             return;
         };
         if is_still_so(query, code) {
@@ -61,8 +72,6 @@ pub unsafe fn refuse(query: *const pg_sys::QueryDesc, code: Code) {
 /// # Safety
 /// As for `refuse`.
 unsafe fn is_still_so(query: *const pg_sys::QueryDesc, code: Code) -> bool {
-    // unique_violation, exclusion_violation
-    let is_twice = code == *b"23505" || code == *b"23P01";
     // SAFETY: by the contract; the states are read as what their tags say.
     unsafe {
         let top = (*query).planstate;
@@ -77,7 +86,7 @@ unsafe fn is_still_so(query: *const pg_sys::QueryDesc, code: Code) -> bool {
                     }
                     _ => false,
                 };
-                builds_on_last && (!is_twice || twice::is_there_still())
+                builds_on_last && (!is_twice(code) || twice::is_there_still())
             }
             NodeTag::T_LockRowsState => {
                 let state = top.cast::<pg_sys::LockRowsState>();

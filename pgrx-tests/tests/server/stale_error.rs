@@ -218,3 +218,40 @@ fn what_was_offered_is_the_last_one() -> Result<()> {
     drop((first, second, control));
     dog.finish(physical_health(&server, "hot", "id"))
 }
+
+/// The statement that follows inserts another row, too. An index says that this one is there twice,
+/// which is not so when the predecessor has ended.
+#[test]
+fn what_an_index_says_to_the_statement_that_follows() -> Result<()> {
+    let server = start_hot(2, &[("deadlock_timeout", "10min")])?;
+    let dog = Watchdog::new(&server);
+    let mut control = server.connect()?;
+    control
+        .batch_execute("ALTER TABLE hot ADD code int UNIQUE; INSERT INTO hot VALUES (901, 0, 5)")?;
+    for (row, meanwhile) in [
+        (1, "DELETE FROM hot WHERE id = 901"),
+        (2, "UPDATE hot SET code = 7 WHERE id = 901"),
+    ] {
+        control.batch_execute(
+            "INSERT INTO hot VALUES (901, 0, 5) ON CONFLICT (id) DO UPDATE SET code = 5",
+        )?;
+        grouped(&server)?.batch_execute(&bump(row))?;
+        let mut first = begin(&server, &[&bump(row)])?;
+        let upsert = format!(
+            "INSERT INTO hot VALUES ({row}, 1, {row}), (90{row}2, 1, 5)
+             ON CONFLICT (id) DO UPDATE SET val = hot.val + excluded.val"
+        );
+        let second = Background::run(begin(&server, &[])?, &upsert)?;
+        second.wait_until_blocked(&mut control)?;
+        first.batch_execute(meanwhile)?;
+        first.batch_execute("COMMIT")?;
+        let (mut second, result) = second.end()?;
+        let told = sqlstate(&result);
+        ensure!(told == "40001", "{meanwhile}: told {told}");
+        second.batch_execute("ROLLBACK; BEGIN")?;
+        second.batch_execute(&upsert)?;
+        second.batch_execute("ROLLBACK")?;
+    }
+    drop(control);
+    dog.finish(physical_health(&server, "hot", "id"))
+}
