@@ -275,8 +275,8 @@ fn enter_lock_manager(n: usize, slot: Slot, wait: &Wait) {
     }
 }
 
-/// Stays awake for a moment to take the ticket when it is released, while who has it runs on another
-/// processor. True when we have it.
+/// Stays awake for a moment to take the ticket when it is released, while the holder runs on
+/// another processor. True when we have it.
 fn compete(n: usize, slot: Slot, offers: bool) -> bool {
     let me = member_id(n);
     let (row, own) = (

@@ -164,9 +164,10 @@ impl Row {
             .any(|node| node.tid.get() != 0 && node.xid.get() == xid)
     }
 
-    /// Who has the ticket is about to look at the version of `writer`, the tail. The writer cannot
-    /// change it until the offer is taken back or the ticket goes on: what comes of the look must
-    /// not come from a version that was changed. A place in the list behind it does the same.
+    /// The holder is about to look at the version of `writer`, the tail. The writer cannot change
+    /// that version until the offer is taken back or the ticket goes on: what comes of the look
+    /// must not come from a version that was changed. A place in the list behind `writer` does the
+    /// same.
     pub fn offer_tail(&self, writer: MemberId) {
         store(&self.tail_offered, Some(writer));
     }

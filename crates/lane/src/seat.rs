@@ -32,7 +32,7 @@ pub struct Seat {
     pub(crate) number: Word,
     /// Requests that have others before them. Changed under the lane's lock.
     pub(crate) ungranted: Word,
-    /// The only one before it is about to go.
+    /// The only one before it, + 1, when that is about to go; 0 if it is not, or has been said.
     pub(crate) last_before: Word,
     /// Somebody who has declared nothing waits for this one's end. Changed under the lane's lock.
     pub(crate) is_watched: Word,
@@ -71,8 +71,8 @@ impl Seat {
         self.ungranted.get() == 0
     }
 
-    /// The only transaction before it, if that is about to end: it may be worth while to stay awake.
-    /// Said once.
+    /// The only transaction before it, if that is about to end: it may be worth while to stay
+    /// awake. Said once.
     #[inline]
     pub fn take_last_before(&self) -> Option<SeatId> {
         let seen = self.last_before.get();

@@ -5,7 +5,7 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{Background, int, read, sqlstate, wait_until};
 
-use super::{bank, declare, session, update, wait_until_asleep};
+use super::{bank, declare, is_asleep, session, update, wait_until_asleep};
 
 /// Has the session refused because of account `id`, in the way that is named.
 fn refuse(server: &Server, client: &mut Client, how: &str, id: i32) -> Result<()> {
@@ -407,18 +407,14 @@ fn who_sleeps_behind_a_block_that_gets_no_keys() -> Result<()> {
             ),
         )?;
         let other = Background::run(other, &declare(&[51]))?;
-        let sleeps = format!(
-            "SELECT count(*) > 0 FROM pg_locks
-             WHERE pid = {} AND locktype = 'virtualxid' AND NOT granted",
-            other.pid
-        );
+        let sleeps = is_asleep(other.pid);
         let has_passed = format!(
             "SELECT state = 'idle in transaction' AND query LIKE '%declare%'
              FROM pg_stat_activity WHERE pid = {}",
             other.pid
         );
         wait_until(&mut look, &format!("SELECT ({sleeps}) OR ({has_passed})"))?;
-        let is_asleep: bool = look.query_one(&sleeps, &[])?.get(0);
+        let has_slept: bool = read(&mut look, &sleeps)?;
         let (client, result) = begin.end()?;
         result?;
         let client = Background::run_as(client, pid, "SELECT pg_advisory_xact_lock(77)");
@@ -426,7 +422,7 @@ fn who_sleeps_behind_a_block_that_gets_no_keys() -> Result<()> {
         result?;
         other.batch_execute("COMMIT")?;
         client.end()?.1?;
-        if is_asleep {
+        if has_slept {
             return Ok(());
         }
     }
