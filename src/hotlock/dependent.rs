@@ -129,7 +129,7 @@ unsafe fn refuse_stale(snapshot: pg_sys::Snapshot) {
     // SAFETY: the caller's snapshot is null or valid.
     if let Some(membership) = unsafe { predecessors::finds_stale(snapshot) } {
         handover::note_trouble(membership.slot(), Trouble::OwnRow);
-        errors::STALE_SNAPSHOT.raise();
+        SESSION.refuse(&errors::STALE_SNAPSHOT);
     }
 }
 

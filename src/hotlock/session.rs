@@ -101,6 +101,12 @@ impl Session {
         Some(self.updated_at.get()).filter(|&at| at != 0)
     }
 
+    /// Refuses the transaction: it must not commit, even if it catches this error.
+    pub fn refuse(&self, why: &'static Report) -> ! {
+        self.refusal.set(Some(why));
+        why.raise()
+    }
+
     /// Takes one membership to its next state.
     pub fn step(&self, n: usize, transition: impl FnOnce(Membership) -> Membership) {
         if let Some(membership) = self.get(n) {

@@ -70,7 +70,7 @@ unsafe fn take(of_statement: pg_sys::Snapshot, is_analyzed: bool) {
     // What runs within the first statement would read with the old one. (A statement that may build
     // on a later version calls nothing that reads.)
     let Some(definitions) = late_snapshot::due_since() else {
-        errors::STALE_SNAPSHOT.raise();
+        SESSION.refuse(&errors::STALE_SNAPSHOT);
     };
     let has_followed = SESSION.has_followed();
     if is_analyzed {
@@ -82,7 +82,7 @@ unsafe fn take(of_statement: pg_sys::Snapshot, is_analyzed: bool) {
     // SAFETY: the first statement has read one row, and has built on that row's last version.
     let is_taken = || unsafe { snapshot::retake_late(of_statement) };
     if may_be_old || !planted(Fault::EarlySnapshotKept) && !is_taken() {
-        errors::STALE_SNAPSHOT.raise();
+        SESSION.refuse(&errors::STALE_SNAPSHOT);
     }
     late_snapshot::forget();
 }

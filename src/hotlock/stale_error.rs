@@ -5,8 +5,10 @@
 //! shows. An INSERT reads nothing; but a unique index says what stands there before the
 //! predecessors have ended. In stock PostgreSQL the predecessors would have ended before the
 //! statement began. So when an error has waited for them, it is asked whether what it comes of is
-//! still so. If not, or if that is not known, the transaction fails with 40001.
+//! still so. If not, or if that is not known, the transaction fails with 40001. It must not commit
+//! then, even if it catches that: what it does instead would come of an error that nobody else saw.
 
+use super::errors;
 use super::handover;
 use super::predecessors;
 use super::session::{SESSION, relation_of};
@@ -66,7 +68,7 @@ pub unsafe fn refuse(query: *const pg_sys::QueryDesc, code: Code) {
         }
         handover::note_trouble(membership.slot(), Trouble::OwnRow);
     }
-    super::errors::STALE_SNAPSHOT.raise();
+    SESSION.refuse(&errors::STALE_SNAPSHOT);
 }
 
 /// # Safety

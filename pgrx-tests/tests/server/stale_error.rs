@@ -35,6 +35,8 @@ const SIT: &str = "INSERT INTO seat VALUES (5, 'mine')";
 const MOVE: &str = "UPDATE item SET place = 20 WHERE id = 1";
 const PLAN: &str = "INSERT INTO period VALUES (2, '[3,4]')";
 const NOTHING: &str = "SELECT";
+/// A procedure's first call in a session does not follow.
+const CALL_ONCE: &str = "CALL take_one(5); ROLLBACK; BEGIN";
 
 const MEETINGS: [Meeting; 17] = [
     // Sold out, but not any more.
@@ -189,8 +191,81 @@ fn meet(server: &Server, control: &mut Client, row: usize, meeting: &Meeting) ->
     let told = sqlstate(&result);
     ensure!(told == meeting.told, "told {told}, not {}", meeting.told);
     second.batch_execute("ROLLBACK TO s")?;
-    second.batch_execute("COMMIT")?;
+    // A transaction that was refused stays refused.
+    let end = sqlstate(&second.batch_execute("COMMIT"));
+    let expected = match meeting.told {
+        "40001" => "40001",
+        _ => "00000",
+    };
+    ensure!(end == expected, "COMMIT was told {end}");
     Ok(())
+}
+
+/// What a transaction does instead of what was refused would come of an error that is not true.
+#[test]
+fn who_catches_the_refusal_commits_nothing() -> Result<()> {
+    let server = start_hot(
+        5,
+        &[
+            ("deadlock_timeout", "10min"),
+            ("max_prepared_transactions", "2"),
+        ],
+    )?;
+    let dog = Watchdog::new(&server);
+    let mut control = server.connect()?;
+    control.batch_execute(TABLES)?;
+    control.batch_execute(
+        "CREATE TABLE soldout (by int);
+         CREATE PROCEDURE take_one(hot_row int) LANGUAGE plpgsql AS $$
+         BEGIN
+             UPDATE hot SET val = val + 1 WHERE id = hot_row;
+             BEGIN
+                 UPDATE item SET stock = stock - 1 WHERE id = 1;
+             EXCEPTION WHEN OTHERS THEN
+                 INSERT INTO soldout VALUES (1);
+             END;
+         END $$",
+    )?;
+    let note = "INSERT INTO soldout VALUES (2)";
+    let ways: [(&str, &[&str]); 5] = [
+        (TAKE, &["ROLLBACK TO s", note]),
+        (TAKE, &["ROLLBACK TO s", "SELECT"]),
+        (TAKE, &["ROLLBACK TO s", "PREPARE TRANSACTION 'p'"]),
+        ("CALL take_one(4)", &[]),
+        (
+            "SELECT id FROM item WHERE id = 1 AND stock > 3 FOR UPDATE",
+            &["ROLLBACK TO s", "COMMIT"],
+        ),
+    ];
+    for (row, (statement, after)) in (1..).zip(ways) {
+        grouped(&server)?.batch_execute(&bump(row))?;
+        let followed = int(&mut control, "SELECT followed FROM txn.stats")?;
+        let sell = "UPDATE item SET stock = 5 WHERE id = 1";
+        let mut first = begin(&server, &[sell, &bump(row)])?;
+        let mut second = begin(&server, &[])?;
+        match after {
+            [] => second.batch_execute(CALL_ONCE)?,
+            _ => second.batch_execute(&format!("SAVEPOINT s; {}", bump(row)))?,
+        }
+        let second = Background::run(second, statement)?;
+        expect_followed(&mut control, followed + 1)?;
+        second.wait_until_blocked(&mut control)?;
+        first.batch_execute("COMMIT")?;
+        let (mut second, result) = second.end()?;
+        let mut told = vec![sqlstate(&result)];
+        for command in after {
+            told.push(sqlstate(&second.batch_execute(command)));
+        }
+        ensure!(
+            told.last().is_some_and(|last| last == "40001"),
+            "{statement}; {after:?}: {told:?}"
+        );
+        second.batch_execute("ROLLBACK")?;
+        control.batch_execute("UPDATE item SET stock = 0 WHERE id = 1")?;
+    }
+    ensure!(int(&mut control, "SELECT count(*) FROM soldout")? == 0);
+    drop(control);
+    dog.finish(physical_health(&server, "hot", "id"))
 }
 
 /// The second hot row has been offered: what it is refused for is true.
