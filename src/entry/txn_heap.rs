@@ -328,7 +328,10 @@ unsafe fn updated(
 ) -> TM_Result::Type {
     // SAFETY: the caller passes tableam's arguments: an open relation and a slot with the new row.
     unsafe {
-        guarded(|| before_row(rel, slot));
+        guarded(|| {
+            before_row(rel, slot);
+            respect::before_change(rel, tuple::pack(&*otid));
+        });
         let result = respect::asking(update);
         note_answer(result);
         if result == TM_Result::TM_Ok {

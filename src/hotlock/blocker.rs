@@ -8,6 +8,7 @@
 //! and of that wait the graph knows nothing.
 
 use super::edge;
+use super::later_check;
 use super::order;
 use super::row_locker::{self, Holders};
 use super::session::{SESSION, memory};
@@ -15,7 +16,6 @@ use super::sharers::Place;
 use super::tail;
 use super::text::Text;
 use super::ticket;
-use super::waiting;
 use crate::pg::context::with_context;
 use crate::pg::{process, tuple, xact};
 use crate::shared::{stop, wait};
@@ -112,7 +112,7 @@ unsafe fn without_hidden_waits<C: RowCall>(call: C, next: &mut Next) -> TM_Resul
             }
         }
         next.leave();
-        waiting::with_ticket(|| call.waiting())
+        later_check::with_ticket(|| call.waiting())
     }
 }
 

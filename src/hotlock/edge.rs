@@ -1,9 +1,9 @@
 //! Waits for row locks, declared in the waits-for graph.
 
 use super::deadlock;
+use super::later_check;
 use super::session::{SESSION, memory};
 use super::ticket;
-use super::waiting;
 use crate::pg::{process, xact};
 use crate::shared::stop;
 use hotrow::Wait;
@@ -37,7 +37,7 @@ pub fn await_end(xid: u32) -> Wait {
 /// As of `declare`.
 pub fn await_holder(xid: u32, body: impl FnOnce(Wait)) {
     let wait = await_end(xid);
-    waiting::with_ticket(|| body(wait));
+    later_check::with_ticket(|| body(wait));
     stop::at(stop::Point::HolderEnded);
     end_wait();
 }

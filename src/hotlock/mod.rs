@@ -30,6 +30,7 @@ mod gate;
 pub mod handover;
 mod hotlog;
 pub mod late_snapshot;
+pub mod later_check;
 pub mod latest;
 mod leader;
 pub mod lock;

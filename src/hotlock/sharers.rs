@@ -22,10 +22,10 @@
 
 use super::deadlock;
 use super::edge;
+use super::later_check;
 use super::row_locker::Holders;
 use super::session::memory;
 use super::text::Text;
-use super::waiting;
 use crate::pg::context::with_context;
 use crate::pg::relation::{identity_of, key_of};
 use crate::pg::{cancel, process, raw, xact};
@@ -127,7 +127,7 @@ impl Place {
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout } / 4 * 3;
         let rest = patience - self.since.elapsed().as_millis().min(patience as u128) as i32;
-        rest > 0 && waiting::with_later_check(|| xact::within(rest, wait))
+        rest > 0 && later_check::with_later_check(|| xact::within(rest, wait))
     }
 
     /// The row is ours, or another version of it has been found.

@@ -5,6 +5,7 @@ use super::deadlock;
 use super::definitions;
 use super::edge;
 use super::errors;
+use super::later_check;
 use super::predecessors;
 use super::prepared;
 use super::session::{SESSION, membership_slot, memory};
@@ -125,7 +126,7 @@ fn await_transaction(slot: Slot, xid: u32, lock_manager: impl FnOnce(&Wait, &dyn
     }
     let wait = Wait::begin(Reason::Fallback, slot);
     let end = || edge::sleep(awaited, || xact::wait_for_end(xid));
-    waiting::with_ticket(|| lock_manager(&wait, &end));
+    later_check::with_ticket(|| lock_manager(&wait, &end));
     wait.finish();
     waiting::check_doomed();
     !xact::is_running(xid)

@@ -3,6 +3,7 @@
 //! see them.
 
 use super::errors;
+use super::later_check;
 use super::session::{SESSION, memory};
 use super::text::{Text, may_see_key};
 use crate::pg::cancel::Watch;
@@ -16,6 +17,9 @@ use crate::shared::wait;
 use hotrow::{BackendId, Slot};
 use pgrx::pg_sys;
 use std::cell::Cell;
+
+/// SQLSTATE of a deadlock.
+const DEADLOCK: Code = *b"40P01";
 
 /// Why a session waits; the numbers stand in shared memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -88,6 +92,8 @@ pub struct Wait {
     /// When the present time on the latch began.
     latch_since: Cell<u64>,
     limit_us: u64,
+    /// How many deadlocks are still left to others (`leaving_to_others`).
+    left_to_others: Cell<u32>,
 }
 
 impl Wait {
@@ -128,7 +134,22 @@ impl Wait {
             started,
             latch_since: Cell::new(started),
             limit_us: guc::HOT_WAIT_TIMEOUT.get().max(0) as u64 * 1000,
+            left_to_others: Cell::new(0),
         }
+    }
+
+    /// So many deadlocks that the slices in the lock manager find are left to the others in them:
+    /// a slice ends then, and another one may follow.
+    pub fn leaving_to_others(self, deadlocks: u32) -> Wait {
+        self.left_to_others.set(deadlocks);
+        self
+    }
+
+    fn is_left_to_others(&self, code: Code) -> bool {
+        let left = self.left_to_others.get();
+        let is_left = code == DEADLOCK && left > 0;
+        self.left_to_others.set(left - u32::from(is_left));
+        is_left
     }
 
     /// Ends it without a word about timers and other interrupts: the transaction is as good as
@@ -216,7 +237,12 @@ impl Wait {
         if rest.ms == 0 {
             return self.with_lock_timeout(0, body);
         }
+        let is_left = Cell::new(false);
         let heard = |watch: &Watch, code| {
+            is_left.set(self.is_left_to_others(code));
+            if is_left.get() {
+                return true;
+            }
             if rest.is_own {
                 return watch.is_timeout(code);
             }
@@ -225,7 +251,7 @@ impl Wait {
             }
             false
         };
-        if self.ends_in_time(rest.ms, body, heard) {
+        if self.ends_in_time(rest.ms, body, heard) && !is_left.get() {
             errors::WAIT_TIMEOUT.raise();
         }
     }
@@ -244,7 +270,9 @@ impl Wait {
         if rest.ms > 0 && rest.ms <= slice {
             self.in_lock_manager(body);
         } else {
-            self.ends_in_time(slice, body, Watch::is_timeout);
+            self.ends_in_time(slice, body, |watch, code| {
+                watch.is_timeout(code) || self.is_left_to_others(code)
+            });
         }
         self.hear_for_a_moment();
     }
@@ -279,7 +307,7 @@ impl Wait {
 
     /// The next time on the latch is a short one: a cycle is only seen while all of its waiters
     /// are in the lock manager.
-    fn hear_for_a_moment(&self) {
+    pub fn hear_for_a_moment(&self) {
         // SAFETY: a plain read of a setting.
         let patience = unsafe { pg_sys::DeadlockTimeout }.max(1) as u64 * 1000;
         self.latch_since.set(process::now() - patience / 4 * 3);
@@ -388,40 +416,6 @@ pub fn waits_for(backend: BackendId, reason: Reason) -> bool {
     backend.wait_since.get() != 0 && backend.wait_reason.get() == reason as u32
 }
 
-/// Runs a wait for a row lock. A transaction that has only tickets cannot have caused a deadlock:
-/// as the victim it would leave the cycle to the next holder of the ticket.
-pub fn with_ticket<R>(body: impl FnOnce() -> R) -> R {
-    if SESSION.is_member() && SESSION.has_only_tickets() {
-        with_later_check(body)
-    } else {
-        body()
-    }
-}
-
-/// Runs a wait of the lock manager whose deadlock check runs four times later than that of others.
-pub fn with_later_check<R>(body: impl FnOnce() -> R) -> R {
-    const LATER: i32 = 4;
-    if SESSION.deadlock_timeout.get().is_some() {
-        return body();
-    }
-    // SAFETY: DeadlockTimeout is read by ProcSleep; it is put back here, or by `clear` after an
-    // ERROR.
-    unsafe {
-        SESSION.deadlock_timeout.set(Some(pg_sys::DeadlockTimeout));
-        pg_sys::DeadlockTimeout = pg_sys::DeadlockTimeout.saturating_mul(LATER);
-    }
-    let result = body();
-    restore_deadlock_timeout();
-    result
-}
-
-fn restore_deadlock_timeout() {
-    if let Some(configured) = SESSION.deadlock_timeout.take() {
-        // SAFETY: puts the setting's value back.
-        unsafe { pg_sys::DeadlockTimeout = configured };
-    }
-}
-
 /// Takes back what a wait has set up, after its end or after an ERROR in it.
 #[inline]
 pub fn clear() {
@@ -436,7 +430,7 @@ pub fn clear() {
 /// Puts the settings back that a wait has changed.
 #[inline]
 pub fn restore_timeouts() {
-    restore_deadlock_timeout();
+    later_check::restore();
     xact::restore_lock_timeout();
     if let Some(configured) = SESSION.lock_timeout.take() {
         // SAFETY: disarming a timer and putting a setting back.
@@ -457,7 +451,8 @@ pub fn check_doomed() {
     check_refused();
 }
 
-fn check_member() {
+/// Does so for the first two reasons.
+pub fn check_member() {
     if is_doomed() {
         errors::DOOMED.raise();
     }

@@ -5,9 +5,10 @@
 use super::asleep;
 use crate::hotlock::awake;
 use crate::hotlock::commit;
+use crate::hotlock::later_check;
 use crate::hotlock::memory;
 use crate::hotlock::settings;
-use crate::hotlock::waiting::{self, Wait};
+use crate::hotlock::waiting::Wait;
 use crate::pg::local::Local;
 use crate::pg::of_transaction::OfTransaction;
 use crate::pg::{process, release, xact};
@@ -29,6 +30,10 @@ const DRAINS: u32 = 3;
 /// as long as the deadlock detector needs.
 const SHORTEST_MS: i32 = 2;
 const LONGEST_MS: i32 = 100;
+/// How many deadlocks a transaction that waits for its keys leaves to the others in them. It looks
+/// for one after each `deadlock_timeout`; who has come last looks after two at most. If it finds one
+/// still, nobody in it can be the victim but those that have declared.
+const LEFT_TO_OTHERS: u32 = 3;
 /// How long the next one stays awake for a transaction that is about to end, in microseconds.
 const AWAKE_US: u64 = 300;
 
@@ -92,7 +97,7 @@ pub fn go_beyond() {
 #[inline]
 pub fn patiently<R>(body: impl FnOnce() -> R) -> R {
     if is_patient() {
-        waiting::with_later_check(body)
+        later_check::with_later_check(body)
     } else {
         body()
     }
@@ -150,7 +155,7 @@ pub fn settle(lane: Lane<'static>) -> Option<usize> {
 /// # Errors
 /// 57014, if the user cancels it; 55P03 after `txn.hot_wait_timeout` or `lock_timeout`.
 pub fn enter(lane: Lane<'static>) -> bool {
-    asleep::await_sleepers_in_lane(lane);
+    asleep::await_sleepers(lane);
     release::ask();
     SESSION.is_in.set(true);
     settings::be_ordinary(true);
@@ -159,15 +164,6 @@ pub fn enter(lane: Lane<'static>) -> bool {
     let second = process::second();
     let enter = |lane: Lane<'static>| lane.enter(process::me(), &items, second);
     memory().with_lane(lane, enter) == 0
-}
-
-/// The transaction leaves the lane and goes on, when those who sleep until its end have noticed.
-///
-/// # Errors
-/// 57014, if the user cancels it.
-fn leave_and_go_on(lane: Lane<'static>) {
-    end();
-    asleep::await_sleepers(lane);
 }
 
 /// Waits until the transaction has all its keys, and nobody else writes to them who has not
@@ -195,7 +191,7 @@ pub fn wait_until_held_and_locked(
     for _ in 0..DRAINS {
         if !lock() {
             unlock();
-            leave_and_go_on(lane);
+            end();
             return false;
         }
         lane.hold(me);
@@ -213,7 +209,7 @@ pub fn wait_until_held_and_locked(
     // Others have come each time. From now on they wait, and those who are there are few.
     if !lock() {
         unlock();
-        leave_and_go_on(lane);
+        end();
         return false;
     }
     lane.insist(me);
@@ -228,13 +224,16 @@ pub fn wait_until_held_and_locked(
     true
 }
 
-/// Waits for the keys until then, and raises nothing for what others do. False if they do not come
-/// in time: then the transaction has left the lane.
+/// Enters the lane and waits for the keys until then. It raises nothing for what others do. False
+/// if the keys do not come in time: then the transaction has left the lane. Nobody sleeps until it
+/// ends because of that.
 ///
 /// # Errors
 /// 57014, if the user cancels it.
-pub fn hold_before(lane: Lane<'static>, until: Instant) -> bool {
+pub fn enter_before(lane: Lane<'static>, until: Instant) -> bool {
     let (me, seat) = (process::me(), lane.seat(process::me()));
+    lane.may_leave(me, true);
+    enter(lane);
     let rest_ms = || {
         let rest = until.saturating_duration_since(Instant::now());
         rest.as_micros().div_ceil(1000) as u64
@@ -264,8 +263,9 @@ pub fn hold_before(lane: Lane<'static>, until: Instant) -> bool {
         }
     }
     wait.finish();
+    lane.may_leave(me, false);
     if !is_held {
-        leave_and_go_on(lane);
+        end();
     }
     is_held
 }
@@ -304,7 +304,7 @@ fn for_each_writer(wait_for: impl Fn(u64)) {
 /// Waits until that writer has ended, or taken back its announcement: then it waits for us.
 fn wait_for_rest(lane: Lane<'static>, writer: u64) {
     let me = process::me();
-    let wait = Wait::begin_in_lane();
+    let wait = Wait::begin_in_lane().leaving_to_others(LEFT_TO_OTHERS);
     let mut patience = SHORTEST_MS;
     while view::is_running(writer) && lane.is_in_the_way(me, writer) {
         if patience < LONGEST_MS {
@@ -324,7 +324,7 @@ fn wait_until_granted(lane: Lane<'static>) {
         return;
     }
     memory().totals.lane_waits.add(1);
-    let wait = Wait::begin_in_lane();
+    let wait = Wait::begin_in_lane().leaving_to_others(LEFT_TO_OTHERS);
     while !seat.is_granted() {
         if let Some(last) = seat.take_last_before() {
             stay_awake(last, || seat.is_granted());
@@ -456,6 +456,7 @@ fn leave() {
     let Some(lane) = memory().lane else { return };
     let me = process::me();
     let mut wakes = Wakes::new();
+    lane.may_leave(me, false);
     if lane.seat(me).state() != State::Idle {
         memory().with_lane(lane, |lane| lane.leave(me, |seat| wakes.push(seat)));
     }

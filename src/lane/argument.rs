@@ -3,7 +3,9 @@
 
 use crate::pg::builtin::{self, Known, is_builtin};
 use crate::pg::{nodes, raw};
-use pgrx::pg_sys::{self, CallStmt, Datum, FormData_pg_proc, FuncCall, FuncExpr, NodeTag, Oid};
+use pgrx::pg_sys::{
+    self, CallStmt, CoerceToDomain, Datum, FormData_pg_proc, FuncCall, FuncExpr, NodeTag, Oid,
+};
 use pgrx::pg_sys::{Node, PlannedStmt};
 
 /// An argument of a CALL.
@@ -41,7 +43,7 @@ pub unsafe fn argument(
         if at >= nodes::length(list) {
             return Found::Unknown;
         }
-        let node = nodes::nth::<Node>(list, at);
+        let node = within_domains(nodes::nth::<Node>(list, at));
         let found = plain(node, params);
         if !matches!(found, Found::Unknown) {
             return found;
@@ -77,13 +79,43 @@ pub unsafe fn settled(statement: *const PlannedStmt, known: &[Found]) -> *mut Pl
             let place = (*list).elements.add(n);
             let node = (*place).ptr_value.cast::<Node>();
             let found = known.get(n).copied().unwrap_or(Found::Unknown);
-            (*place).ptr_value = constant(node, found).map_or_else(
-                || raw::copyObjectImpl(node.cast()),
-                |constant| constant.cast(),
-            );
+            (*place).ptr_value = match constant(within_domains(node), found) {
+                Some(constant) => with_value(node, constant).cast(),
+                None => raw::copyObjectImpl(node.cast()),
+            };
         }
         (*function).args = list;
         own
+    }
+}
+
+/// The value that an expression puts into domains, whose checks leave it as it is.
+///
+/// # Safety
+/// An expression.
+unsafe fn within_domains(mut node: *mut Node) -> *mut Node {
+    // SAFETY: nodes are read as what their tags say.
+    unsafe {
+        while nodes::tag(node) == NodeTag::T_CoerceToDomain {
+            node = (*node.cast::<CoerceToDomain>()).arg.cast();
+        }
+    }
+    node
+}
+
+/// The expression with that value in its domains: the CALL checks them.
+///
+/// # Safety
+/// As for `within_domains`.
+unsafe fn with_value(node: *mut Node, value: *mut pg_sys::Const) -> *mut Node {
+    // SAFETY: nodes are read as what their tags say.
+    unsafe {
+        if nodes::tag(node) != NodeTag::T_CoerceToDomain {
+            return value.cast();
+        }
+        let domain = own_copy(node.cast::<CoerceToDomain>());
+        (*domain).arg = with_value((*domain).arg.cast(), value).cast();
+        domain.cast()
     }
 }
 
@@ -104,6 +136,7 @@ impl OwnNode for PlannedStmt {}
 impl OwnNode for CallStmt {}
 impl OwnNode for FuncExpr {}
 impl OwnNode for FuncCall {}
+impl OwnNode for CoerceToDomain {}
 
 /// A constant of the expression's type, if its value is known.
 ///

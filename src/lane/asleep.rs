@@ -5,9 +5,7 @@ use crate::hotlock::memory;
 use crate::hotlock::waiting::{self, Wait};
 use crate::pg::local::Local;
 use crate::pg::process;
-use crate::shared::wait;
 use ::lane::{Lane, SeatId};
-use pgrx::pg_sys;
 use std::cell::Cell;
 
 /// How often a transaction looks whether others still wait for an end that is not to come, in
@@ -21,17 +19,20 @@ static IS_ASLEEP: Local<Cell<bool>> = Local::new(Cell::new(false));
 /// for which it waits.
 pub fn doze(lane: Lane<'static>, wait: &Wait) {
     let me = process::me();
-    // It is in the lane, so its transaction runs, or ends.
+    // It stays in the lane, so its transaction runs, or ends.
     let asleep = |lane: Lane<'static>| {
         let other = lane.falls_asleep(me, number_of)?;
         Some(process::transaction_of(other))
     };
-    if !wait.doze()
-        && let Some(transaction) = memory().with_lane(lane, asleep)
-    {
+    if wait.doze() {
+        return;
+    }
+    if let Some(transaction) = memory().with_lane(lane, asleep) {
         IS_ASLEEP.set(true);
         wait.slice_in_lock_manager(|| waiting::await_end_of(transaction));
         wakes_up();
+    } else {
+        wait.hear_for_a_moment();
     }
 }
 
@@ -55,18 +56,8 @@ pub fn has_sleepers(lane: Lane<'static>) -> bool {
 /// Waits until they have noticed: at most a slice of a wait in the lock manager.
 ///
 /// # Errors
-/// 57014, if the user cancels it.
-pub fn await_sleepers(lane: Lane<'static>) {
-    while has_sleepers(lane) {
-        wait::sleep(LOOK_MS, pg_sys::PG_WAIT_EXTENSION);
-    }
-}
-
-/// As `await_sleepers`, as a wait for the lane.
-///
-/// # Errors
 /// 57014, if the user cancels it; 55P03 after `txn.hot_wait_timeout` or `lock_timeout`.
-pub fn await_sleepers_in_lane(lane: Lane<'static>) {
+pub fn await_sleepers(lane: Lane<'static>) {
     if has_sleepers(lane) {
         let wait = Wait::begin_in_lane();
         while has_sleepers(lane) {

@@ -1,8 +1,8 @@
 //! The declaration of a procedure: a security label, which PostgreSQL dumps with the procedure and
 //! drops with it.
 //!
-//! Read once per procedure and session, and again when a label has been changed, a procedure, or
-//! one of the tables.
+//! Read once per procedure and session, and again when a label has been changed, a procedure, a
+//! schema, or one of the tables.
 
 use super::target::{self, Names, Target};
 use crate::hotlock::settings::PROVIDER;
@@ -71,6 +71,7 @@ fn forget_all() {
 }
 
 unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
+    target::note_change();
     let uses = |known: &Known| match known {
         Known::Undeclared => false,
         // The name may lead to another table now.
@@ -85,7 +86,8 @@ unsafe extern "C-unwind" fn forget(_arg: Datum, relation: Oid) {
     }
 }
 
-unsafe extern "C-unwind" fn forget_procedure(_arg: Datum, _cache: c_int, _hash: pg_sys::uint32) {
+unsafe extern "C-unwind" fn forget_names(_arg: Datum, _cache: c_int, _hash: pg_sys::uint32) {
+    target::note_change();
     forget_all();
 }
 
@@ -94,8 +96,17 @@ pub fn init() {
     // SAFETY: the callbacks touch only process-local cells.
     unsafe {
         pg_sys::CacheRegisterRelcacheCallback(Some(forget), Datum::from(0));
-        let procedures = SysCacheIdentifier::PROCOID as c_int;
-        pg_sys::CacheRegisterSyscacheCallback(procedures, Some(forget_procedure), Datum::from(0));
+        // A schema of another name has other tables.
+        for cache in [
+            SysCacheIdentifier::PROCOID,
+            SysCacheIdentifier::NAMESPACEOID,
+        ] {
+            pg_sys::CacheRegisterSyscacheCallback(
+                cache as c_int,
+                Some(forget_names),
+                Datum::from(0),
+            );
+        }
     }
 }
 

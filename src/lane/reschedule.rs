@@ -91,7 +91,7 @@ pub fn at_begin() {
         return;
     }
     let until = Instant::now() + patience();
-    let hold = |lane| without_lock_timeout(|| admit::hold_before(lane, until));
+    let hold = |lane| without_lock_timeout(|| admit::enter_before(lane, until));
     if SESSION.used.declare(hold) {
         SESSION.is_in.set(true);
         memory().totals.lane_rescheduled.add(1);

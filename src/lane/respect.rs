@@ -72,6 +72,30 @@ pub unsafe fn before_row(rel: pg_sys::Relation, slot: *mut pg_sys::TupleTableSlo
     }
 }
 
+/// Before the version at that address gets another key: of a transaction that is to use no more
+/// than it has declared, the old key counts, too.
+///
+/// # Safety
+/// As for `before_delete`.
+#[inline]
+pub unsafe fn before_change(rel: pg_sys::Relation, packed_tid: u64) {
+    if let Some(lane) = in_use().filter(|_| strict::is_on()) {
+        // SAFETY: by the contract.
+        unsafe {
+            if let Some((relation, table)) = place_of(rel) {
+                let wanted = Item {
+                    relation,
+                    keys: image_of_version(table, rel, packed_tid),
+                    mode: Mode::Write,
+                };
+                if lane.declared_for(process::me(), relation, &wanted.keys) != Some(Mode::Write) {
+                    strict::check_write(&wanted);
+                }
+            }
+        }
+    }
+}
+
 /// Before the version at that address is deleted.
 ///
 /// # Safety
@@ -177,6 +201,13 @@ unsafe fn place_to_write(rel: pg_sys::Relation) -> Option<(Relation, &'static Ta
     let place = unsafe { place_of(rel) };
     if place.is_none() && !IS_WITHIN.get() && admit::is_in() {
         admit::go_beyond();
+        // SAFETY: the caller's relation is open.
+        let oid = unsafe { (*rel).rd_id };
+        strict::check_write(&Item {
+            relation: key::relation_of(oid),
+            keys: Interval::ALL,
+            mode: Mode::Write,
+        });
     }
     place
 }
@@ -273,6 +304,7 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
                 return true;
             }
             Look::Again => {
+                forget_one();
                 announce(lane, &wanted);
                 announced = Announced::Before;
                 continue;
@@ -282,7 +314,11 @@ unsafe fn before_write(lane: Lane<'static>, wanted: Item, policy: LockWaitPolicy
                 is_taken_back,
             } => (mode, is_taken_back),
         };
-        IS_NEW.set(announced == Announced::Now && !is_taken_back);
+        if is_taken_back {
+            forget_one();
+            announced = Announced::Before;
+        }
+        IS_NEW.set(announced == Announced::Now);
         // Of a holder that only reads the snapshot misses nothing.
         let is_refused = session::is_validated() && mode == Mode::Write;
         if policy != LockWaitPolicy::LockWaitBlock || is_refused {
@@ -328,8 +364,13 @@ pub fn leave() {
         && let Some(wanted) = WANTED.get()
     {
         admit::take_back(lane, view::own_fxid(), &wanted);
-        ANNOUNCED.set(ANNOUNCED.get() - 1);
+        forget_one();
     }
+}
+
+/// One announcement less: it is taken back.
+fn forget_one() {
+    ANNOUNCED.set(ANNOUNCED.get() - 1);
 }
 
 /// Runs what may fail to get what the transaction wanted last.

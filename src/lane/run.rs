@@ -170,6 +170,7 @@ unsafe fn prepare(attempt: i32, is_last: bool) -> bool {
         let failed = catching(
             || {
                 let hold = |lane| {
+                    admit::enter(lane);
                     admit::wait_until_held(lane);
                     true
                 };

@@ -24,6 +24,12 @@ pub fn end() {
     IS_STRICT.clear();
 }
 
+/// Whether the transaction fails if it uses more than it has declared.
+#[inline]
+pub fn is_on() -> bool {
+    IS_STRICT.get()
+}
+
 /// Whether the transaction fails if it has read more than it has declared.
 #[inline]
 pub fn is_of_reads() -> bool {

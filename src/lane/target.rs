@@ -2,6 +2,7 @@
 
 use super::admit;
 use super::partition::{self, Place};
+use crate::pg::local::Local;
 use crate::pg::{error, raw, rights};
 use crate::range_occ::key::{self, Table};
 use crate::range_occ::uses::{self, Use};
@@ -9,11 +10,23 @@ use crate::range_occ::value;
 use ::lane::{Form, Item, Mode};
 use keyrange::{COLUMNS, Interval, Relation, Value};
 use pgrx::pg_sys::{self, Oid};
-use std::ffi::c_char;
+use std::cell::Cell;
+use std::ffi::{CStr, c_char};
 use std::rc::Rc;
+
+/// Counts what may have led a name to another table.
+static CHANGES: Local<Cell<u64>> = Local::new(Cell::new(0));
+
+/// A definition of a table or of a schema has changed.
+pub fn note_change() {
+    CHANGES.set(CHANGES.get() + 1);
+}
 
 /// The table that an item names.
 pub struct Target {
+    name: String,
+    /// `CHANGES` when the name has last led to the table.
+    named_at: Cell<u64>,
     pub oid: Oid,
     /// Under which its keys are queued, and what is known of the key (`partition.rs`).
     pub relation: Relation,
@@ -48,22 +61,44 @@ pub unsafe fn find(name: *const c_char, good: Names) -> Result<Target, Unfit> {
     const SHARED: pg_sys::LOCKMODE = pg_sys::AccessShareLock as pg_sys::LOCKMODE;
     // SAFETY: by the contract; the table is locked while it is looked at.
     unsafe {
-        let names = raw::stringToQualifiedNameList(name, std::ptr::null_mut());
-        let name = &*raw::makeRangeVarFromNameList(names);
-        let is_good = good == Names::Any || !name.schemaname.is_null();
-        let oid = if is_good { named(name) } else { Oid::INVALID };
-        if oid == Oid::INVALID {
-            return Err(Unfit::NoTable);
-        }
-        raw::LockRelationOid(oid, SHARED);
-        let found = look_at(oid);
+        let parts = parts_of(name);
+        let is_good = good == Names::Any || !parts.schemaname.is_null();
+        let mut oid = if is_good { named(parts) } else { Oid::INVALID };
+        let found = loop {
+            if oid == Oid::INVALID {
+                return Err(Unfit::NoTable);
+            }
+            raw::LockRelationOid(oid, SHARED);
+            // Who had it locked may have dropped it, or given its name to another one
+            // (namespace.c: RangeVarGetRelidExtended).
+            let now = named(parts);
+            if now == oid {
+                break look_at(oid);
+            }
+            raw::UnlockRelationOid(oid, SHARED);
+            oid = now;
+        };
         raw::UnlockRelationOid(oid, SHARED);
         let Place { relation, table } = found?;
         Ok(Target {
+            name: CStr::from_ptr(name).to_string_lossy().into_owned(),
+            named_at: Cell::new(CHANGES.get()),
             oid,
             relation,
             table,
         })
+    }
+}
+
+/// A name's parts, in the current memory context.
+///
+/// # Safety
+/// A C string with the syntax of a name of a table.
+unsafe fn parts_of<'a>(name: *const c_char) -> &'a pg_sys::RangeVar {
+    // SAFETY: by the contract; the parser's own functions.
+    unsafe {
+        let names = raw::stringToQualifiedNameList(name, std::ptr::null_mut());
+        &*raw::makeRangeVarFromNameList(names)
     }
 }
 
@@ -176,9 +211,18 @@ impl Target {
         self.oid == oid || key::oid_of(self.relation) == oid
     }
 
-    /// Whether the table's keys have the images and the queue that they had when it was found. It
-    /// is locked.
+    /// Whether the name still leads to the table, and its keys have the images and the queue that
+    /// they had when it was found. It is locked.
     pub fn is_as_found(&self) -> bool {
+        let changes = CHANGES.get();
+        if self.named_at.get() != changes {
+            // SAFETY: `find` has read the name.
+            let oid = unsafe { named(parts_of(error::in_c(&self.name))) };
+            if oid != self.oid {
+                return false;
+            }
+            self.named_at.set(changes);
+        }
         // SAFETY: the caller has locked the table.
         let found = unsafe { look_at(self.oid) };
         found.is_ok_and(|now| now.relation == self.relation && now.table.has_same_key(&self.table))

@@ -89,9 +89,9 @@ impl Used {
         let _ = put_in_order(&mut used, MOST_ITEMS);
     }
 
-    /// Enters the lane with the keys, as far as the user may declare them, and has `hold` wait for
-    /// them. Whether the transaction has them.
-    pub fn declare(&self, hold: impl FnOnce(Lane<'static>) -> bool) -> bool {
+    /// Declares the keys, as far as the user may do so, and has `take` enter the lane with them.
+    /// Whether the transaction has them.
+    pub fn declare(&self, take: impl FnOnce(Lane<'static>) -> bool) -> bool {
         let Some(lane) = admit::lane() else {
             return false;
         };
@@ -121,7 +121,6 @@ impl Used {
             // They would have to notice first.
             return false;
         }
-        admit::enter(lane);
-        hold(lane)
+        take(lane)
     }
 }

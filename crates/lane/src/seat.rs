@@ -44,6 +44,8 @@ pub struct Seat {
     pub(crate) sleeps_until: Word,
     /// 1 if others do that, or have done it, for the transaction of this process.
     pub(crate) is_slept_on: Word,
+    /// 1 if it may leave the lane soon, and go on: nobody is to sleep until its transaction ends.
+    pub(crate) may_leave: Word,
     /// It holds, and waits for writers that have announced themselves before.
     pub(crate) insists: Word,
     /// Announcements of its transaction, which has declared nothing, that found no room.

@@ -8,18 +8,28 @@ use crate::seat::{Seat, SeatId};
 impl Lane<'_> {
     /// Process `me` is going to sleep until the transaction of another one ends, or for a while:
     /// the one returned. `transaction_of` tells the number of a process's transaction. None: there
-    /// is nobody to wait for any more. `wakes_up` follows. Under the lane's lock.
+    /// is nobody to sleep for, or it may leave soon. `wakes_up` follows. Under the lane's lock.
     pub fn falls_asleep(
         &self,
         me: SeatId,
         transaction_of: impl Fn(SeatId) -> u64,
     ) -> Option<SeatId> {
         let seat = self.seat(me);
-        let other = seat.watched().or_else(|| self.blocker(me))?;
+        let blocker = || self.blocker(me);
+        let other = seat.watched().or_else(blocker)?;
+        if self.seat(other).may_leave.get() != 0 {
+            return None;
+        }
         seat.sleeps_until.set(transaction_of(other));
         seat.sleeps_on.set(u64::from(other) + 1);
         self.seat(other).is_slept_on.set(1);
         Some(other)
+    }
+
+    /// Process `me` is going to declare keys, and may leave the lane soon and go on without them;
+    /// or that is over.
+    pub fn may_leave(&self, me: SeatId, may_leave: bool) {
+        self.seat(me).may_leave.set(may_leave.into());
     }
 
     /// The first of the transactions that have to end before process `me` has all its keys. It

@@ -1,7 +1,7 @@
 //! Arguments of a declared CALL: the keys are what the CALL computes, whatever the expressions.
 
 use anyhow::{Context, Result, ensure};
-use txn_server_tests::{int, text};
+use txn_server_tests::{int, sqlstate, text};
 
 use super::bank;
 
@@ -14,10 +14,15 @@ const FUNCTIONS: &str = "
         AS $$ BEGIN RETURN a; END $$;
     CREATE PROCEDURE touch(a int[]) LANGUAGE plpgsql
         AS $$ BEGIN UPDATE account SET val = val + 1 WHERE id = ANY (a); END $$;
-    SELECT txn.declare_procedure('touch(int[])', ARRAY['account($1[*])'])";
+    SELECT txn.declare_procedure('touch(int[])', ARRAY['account($1[*])']);
+    CREATE DOMAIN small AS int CHECK (value < 9);
+    CREATE DOMAIN positive AS small CHECK (value > 0);
+    CREATE PROCEDURE bump_one(a positive DEFAULT 4) LANGUAGE plpgsql
+        AS $$ BEGIN UPDATE account SET val = val + 1 WHERE id = a; END $$;
+    SELECT txn.declare_procedure('bump_one(positive)', ARRAY['account($1)'])";
 
 /// Expressions, and the keys that are declared for them; none if they are known to the CALL only.
-const EXPRESSIONS: [(&str, &str); 20] = [
+const EXPRESSIONS: [(&str, &str); 23] = [
     ("bump(3)", "3"),
     ("bump('3')", "3"),
     ("bump(1 + 2)", "3"),
@@ -38,6 +43,9 @@ const EXPRESSIONS: [(&str, &str); 20] = [
     ("touch(ARRAY[1, 3::bigint]::int[])", "1 3"),
     ("touch(array_append(ARRAY[1], 3))", "1 3"),
     ("touch('{1,3}')", "1 3"),
+    ("bump_one(3)", "3"),
+    ("bump_one(1 + 2)", "3"),
+    ("bump_one()", "4"),
 ];
 
 /// The accounts that the CALL has changed.
@@ -62,6 +70,11 @@ fn keys_are_what_the_call_computes() -> Result<()> {
             keys => keys,
         };
         ensure!(changed == rows, "{changed} instead of {rows}: {expression}");
+    }
+    // The CALL checks the domain.
+    for out in [0, 9] {
+        let told = client.batch_execute(&format!("CALL bump_one({out})"));
+        ensure!(sqlstate(&told) == "23514", "{out}: {told:?}");
     }
     // A column whose type has no image, such as inet, may have any value: whatever is given for it,
     // the keys are those that begin with the others.

@@ -27,8 +27,12 @@ const CAUGHT: &str = "DO $$ BEGIN UPDATE account SET val = 1 WHERE id = 1;
                   EXCEPTION WHEN division_by_zero THEN END $$";
 
 /// What is declared, and what need not be.
-const FINE: [(&str, &str); 11] = [
+const FINE: [(&str, &str); 12] = [
     (WRITES, "UPDATE account SET val = 1 WHERE id = 2"),
+    (
+        WRITES,
+        "DELETE FROM account WHERE id = 1; UPDATE account SET id = 1 WHERE id = 2",
+    ),
     (WRITES, "SELECT FROM account WHERE id = 1 FOR UPDATE"),
     (WRITES, "SELECT FROM account WHERE id = 3 FOR KEY SHARE"),
     (WRITES, "SELECT FROM account WHERE id = 3"),
@@ -46,13 +50,19 @@ const FINE: [(&str, &str); 11] = [
 ];
 
 /// Writes of keys that are not declared.
-const REFUSED: [(&str, &str); 6] = [
+const REFUSED: [(&str, &str); 8] = [
     (WRITES, "UPDATE account SET val = 1 WHERE id = 3"),
     (WRITES, "DELETE FROM account WHERE id = 3"),
     (WRITES, "INSERT INTO account VALUES (11, 0)"),
     (WRITES, "SELECT FROM account WHERE id = 3 FOR UPDATE"),
     (BOTH, "UPDATE account SET val = 1 WHERE id = 3"),
-    (WIDE, "INSERT INTO child VALUES (1, 1)"),
+    (WIDE, "INSERT INTO child VALUES (1, 10)"),
+    // The old key counts, too.
+    (
+        WRITES,
+        "DELETE FROM account WHERE id = 1; UPDATE account SET id = 1 WHERE id = 3",
+    ),
+    (WRITES, "INSERT INTO keyless VALUES (1)"),
 ];
 
 /// Reads, if any are declared, of those that are validated.
@@ -70,7 +80,8 @@ fn with_error_it_fails() -> Result<()> {
          CREATE TABLE part_1 PARTITION OF part FOR VALUES FROM (0) TO (10) USING txn_heap;
          INSERT INTO part SELECT id, 0 FROM generate_series(1, 9) id;
          CREATE TABLE child (id int PRIMARY KEY, parent int REFERENCES account) USING txn_heap;
-         CREATE TABLE plain (id int)",
+         CREATE TABLE plain (id int);
+         CREATE TABLE keyless (id int) USING txn_heap",
     )?;
     let plain = [(WRITES, "INSERT INTO plain VALUES (1)")];
     let groups = [

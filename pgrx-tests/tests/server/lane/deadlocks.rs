@@ -1,9 +1,9 @@
 //! Deadlocks of declared transactions, over rows that they have not declared.
 
 use anyhow::{Result, ensure};
-use txn_server_tests::{Background, read, sqlstate};
+use txn_server_tests::{Background, read, sqlstate, wait_until};
 
-use super::{bank, declare};
+use super::{bank, declare, update};
 
 /// What each of two has before it wants what the other one has. The first has declared account 1,
 /// the second account 2.
@@ -91,6 +91,68 @@ fn two_that_go_beyond_are_found_in_time() -> Result<()> {
         let (mut second, told) = second.end()?;
         told?;
         second.batch_execute("ROLLBACK")?;
+    }
+    Ok(())
+}
+
+/// Others have come each time that it has waited for those who were there. Now it insists on
+/// account 1, and one of them waits for another one, who comes to wait for it.
+#[test]
+fn who_insists_is_not_the_victim_of_others() -> Result<()> {
+    let server = bank(2, &[])?;
+    let mut look = server.connect()?;
+    look.batch_execute(&format!("BEGIN; {}; COMMIT", declare(&[1])))?;
+    // It looks for deadlocks more often than the others.
+    for _ in 0..3 {
+        let mut writer = server.connect()?;
+        writer.batch_execute("BEGIN")?;
+        writer.batch_execute(&update(1))?;
+        let mut declared = server.connect()?;
+        declared.batch_execute("SET deadlock_timeout = '400ms'; BEGIN")?;
+        let declared = Background::run(declared, &declare(&[1]))?;
+        declared.wait_until_blocked(&mut look)?;
+        for _ in 0..3 {
+            let next = server.connect()?;
+            let next = Background::run(next, &format!("BEGIN; {}", update(1)))?;
+            next.wait_until_blocked(&mut look)?;
+            writer.batch_execute("COMMIT")?;
+            let pid = next.pid;
+            let (client, result) = next.end()?;
+            result?;
+            writer = client;
+            // It has seen that one.
+            let (waits, writes) = (declared.pid, pid);
+            wait_until(
+                &mut look,
+                &format!("SELECT {writes} = ANY (pg_blocking_pids({waits}))"),
+            )?;
+        }
+        wait_until(
+            &mut look,
+            &format!(
+                "SELECT state = 'holding' FROM txn.lane WHERE pid = {}",
+                declared.pid
+            ),
+        )?;
+        let mut other = server.connect()?;
+        other.batch_execute("SET deadlock_timeout = '500ms'; BEGIN")?;
+        other.batch_execute(&update(2))?;
+        let other = Background::run(other, &update(1))?;
+        other.wait_until_blocked(&mut look)?;
+        writer.batch_execute("SET deadlock_timeout = '600ms'")?;
+        let of_writer = sqlstate(&writer.batch_execute(&update(2)));
+        writer.batch_execute("ROLLBACK")?;
+        let (mut declared, result) = declared.end()?;
+        result?;
+        declared.batch_execute(&update(1))?;
+        declared.batch_execute("COMMIT")?;
+        let (mut other, result) = other.end()?;
+        other.batch_execute("ROLLBACK")?;
+        let told = [of_writer, sqlstate(&result)];
+        ensure!(
+            told.iter().filter(|told| *told == "40P01").count() == 1,
+            "{told:?}"
+        );
     }
     Ok(())
 }

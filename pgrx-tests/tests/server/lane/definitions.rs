@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use libc::{SIGCONT, SIGSTOP};
 use pgserver::{Server, signal};
 use postgres::Client;
-use txn_server_tests::{Background, int, read, sqlstate, wait_until};
+use txn_server_tests::{Background, int, read, sqlstate, text, wait_until};
 
 use super::{LEVELS, bank, declare, session, update, wait_until_asleep};
 
@@ -261,5 +261,89 @@ fn who_slept_behind_an_attempt_does_not_matter_to_the_next() -> Result<()> {
     for one in behind {
         one.end()?.1?;
     }
+    Ok(())
+}
+
+const SWAP: &str = "ALTER TABLE account RENAME TO former; ALTER TABLE fresh RENAME TO account";
+const ANEW: &str = "DROP TABLE account;
+                    CREATE TABLE account (id int PRIMARY KEY, val bigint) USING txn_heap;
+                    INSERT INTO account VALUES (1, 0)";
+/// What is declared, and whether `account` is what the name leads to now.
+const DECLARED: &str =
+    "SELECT string_agg(low || ' of ' || relation::text, ', ') FROM txn.my_declared
+                        WHERE declared AND relation = 'account'::regclass";
+
+/// The name leads to another table when the keys are there, or before they are asked for.
+#[test]
+fn another_table_of_the_name() -> Result<()> {
+    let block = format!("BEGIN; {}", declare(&[1]));
+    let call = "BEGIN; CALL bump(1)";
+    for (statement, change, is_before) in [
+        (&block[..], SWAP, false),
+        (&block, SWAP, true),
+        (&block, ANEW, true),
+        (call, SWAP, false),
+    ] {
+        let server = bank(3, &[])?;
+        let mut look = server.connect()?;
+        look.batch_execute(
+            "CREATE TABLE fresh (id int PRIMARY KEY, val bigint NOT NULL) USING txn_heap;
+             INSERT INTO fresh VALUES (1, 0)",
+        )?;
+        let (behind, mut definer) = if is_before {
+            let mut definer = server.connect()?;
+            definer.batch_execute("BEGIN")?;
+            definer.batch_execute(change)?;
+            let behind = Background::run(server.connect()?, statement)?;
+            behind.wait_until_blocked(&mut look)?;
+            (behind, definer)
+        } else {
+            redefine(&server, &mut look, "read committed", statement, change)?
+        };
+        definer.batch_execute("COMMIT")?;
+        let (mut behind, result) = behind.end()?;
+        result?;
+        let declared = text(&mut behind, DECLARED)?;
+        ensure!(
+            declared == "1 of account",
+            "{statement}; {change}: {declared}"
+        );
+        behind.batch_execute(&update(1))?;
+        behind.batch_execute("COMMIT")?;
+    }
+    let server = bank(3, &[])?;
+    let mut look = server.connect()?;
+    let mut definer = server.connect()?;
+    definer.batch_execute("BEGIN; DROP TABLE account")?;
+    let behind = Background::run(server.connect()?, &block)?;
+    behind.wait_until_blocked(&mut look)?;
+    definer.batch_execute("COMMIT")?;
+    let told = behind.end()?.1;
+    ensure!(sqlstate(&told) == "42P01", "{told:?}");
+    Ok(())
+}
+
+/// A session that has called the procedure hears of it when the schema has other tables.
+#[test]
+fn another_schema_of_the_name() -> Result<()> {
+    let server = bank(1, &[])?;
+    let mut client = server.connect()?;
+    let mut definer = server.connect()?;
+    definer.batch_execute(
+        "CREATE SCHEMA live;
+         CREATE TABLE live.account (id int PRIMARY KEY, val int) USING txn_heap;
+         INSERT INTO live.account VALUES (1, 0);
+         CREATE SCHEMA staging;
+         CREATE TABLE staging.account (id int PRIMARY KEY, val int) USING txn_heap;
+         INSERT INTO staging.account VALUES (1, 0);
+         CREATE PROCEDURE up(a int) LANGUAGE plpgsql AS $$
+         BEGIN UPDATE live.account SET val = val + 1 WHERE id = a; END $$;
+         SELECT txn.declare_procedure('up(int)', ARRAY['live.account($1)'])",
+    )?;
+    client.batch_execute("SET txn.lane_beyond = error; CALL up(1)")?;
+    definer.batch_execute(
+        "BEGIN; ALTER SCHEMA live RENAME TO former; ALTER SCHEMA staging RENAME TO live; COMMIT",
+    )?;
+    client.batch_execute("CALL up(1)")?;
     Ok(())
 }
