@@ -67,7 +67,9 @@ unsafe fn start_plan(query: *mut QueryDesc, eflags: c_int) {
     // SAFETY: the next hook in the chain, or PostgreSQL's own function.
     let start = || unsafe { next.unwrap_or(raw::standard_ExecutorStart)(query, eflags) };
     // SAFETY: the hook's argument.
-    if next.is_none() && unsafe { pre_lock_effects::starts_quietly((*query).plannedstmt) } {
+    let is_quiet = || unsafe { pre_lock_effects::starts_quietly((*query).plannedstmt) };
+    // A right that is missing may be one that a predecessor has granted.
+    if next.is_none() && !statement::is_watched() && is_quiet() {
         start();
     } else {
         watched(std::ptr::null(), start);

@@ -56,16 +56,20 @@ pub fn note_untracked() {
 /// uncommitted data waits for the data's writers. One that may come of data that is not durable yet
 /// waits until the data is durable.
 pub fn watched(query: *const QueryDesc, run: impl FnOnce()) {
-    let is_watched = statement::is_watched();
-    if is_watched || reschedule::is_watching() {
-        let failed = |code| {
-            // SAFETY: the query has been started and not ended.
-            is_watched && unsafe { error_visibility::failed(code, query) }
-                || reschedule::failed(code)
-        };
+    // SAFETY: nothing here has a destructor; the query has been started and not ended.
+    let waited_for = || unsafe {
+        if statement::is_watched() {
+            let failed = |code| error_visibility::failed(code, query);
+            catch::catching(run, |code| guarded(|| failed(code)));
+        } else {
+            run();
+        }
+    };
+    if reschedule::is_watching() {
+        // An error may have become 40001 while it waited.
         // SAFETY: nothing here has a destructor.
-        unsafe { catch::catching(run, |code| guarded(|| failed(code))) };
+        unsafe { catch::catching(waited_for, |code| guarded(|| reschedule::failed(code))) };
     } else {
-        run();
+        waited_for();
     }
 }

@@ -25,6 +25,7 @@ use crate::pg::catch::catching;
 use crate::pg::error::{guarded, infallible};
 use crate::pg::{functions, nesting, of_transaction, relation, routing, snapshot, xact};
 use crate::range_occ;
+use crate::shared::stop;
 use crate::tam::swap;
 use pgrx::pg_sys::*;
 use std::ffi::c_void;
@@ -93,7 +94,7 @@ fn validate() {
 
 /// Runs a step that may fail. A refusal may be one that the client's next attempt is to know of.
 #[inline]
-fn watched(step: fn()) {
+pub fn watched(step: fn()) {
     if reschedule::is_watching() {
         // SAFETY: nothing here has a destructor.
         unsafe {
@@ -134,6 +135,7 @@ fn has_nothing() -> bool {
 
 #[inline(never)]
 fn concerned_committed() {
+    stop::at(stop::Point::Committed);
     let end = commit::committed();
     readguard::settle(end);
     read_wait::forget_reads();

@@ -7,6 +7,7 @@
 use super::idle::is_idle;
 use super::part::{as_usual, at_same_depth, watched};
 use super::previous::previous;
+use super::transaction;
 use crate::geo;
 use crate::hotlock::{
     self, check, commit, definitions, dependent, error_visibility, prepared, read_wait, readguard,
@@ -278,7 +279,7 @@ fn after_transaction_command(kind: TransactionStmtKind::Type, is_first: bool, ch
             guarded(reschedule::at_begin);
         }
     } else if matches!(kind, TRANS_STMT_COMMIT | TRANS_STMT_PREPARE) {
-        guarded(commit::wait_before_triggers);
+        transaction::watched(commit::wait_before_triggers);
         if error_visibility::has_deferred() && xact::may_fire_deferred() && statement::is_watched()
         {
             // SAFETY: what the commit itself does first (xact.c: CommitTransaction), as SET

@@ -334,6 +334,7 @@ fn doom_followers(n: usize, membership: &Membership, stays: bool) {
 /// written above it stays.
 pub fn subtransaction_rolled_back(level: i32) {
     waiting::clear();
+    definitions::note_analyzed();
     error_visibility::error_is_over();
     detect::uncount_waiter();
     check::subtransaction_rolled_back(level);

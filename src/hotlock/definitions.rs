@@ -4,7 +4,9 @@
 //! analyzed and planned the statements after it with all that these had defined: a partition more,
 //! another function, a table that hides one of the same name, a right less. Neither a statement
 //! that runs beside the predecessors nor one that waits for them is planned again. So if anybody
-//! commits a change of definitions in that time, the transaction is refused (40001).
+//! commits a change of definitions in that time, the transaction is refused (40001). That holds
+//! also if the analysis has failed, and the error was caught: it comes by no hook, so each rollback
+//! of a subtransaction may be due to one.
 //!
 //! A transaction that changes definitions counts that around its commit (crates/hotrow,
 //! definitions.rs). Its followers on a hot row go on when its invalidation messages have been sent.
@@ -84,7 +86,8 @@ pub fn drop_dependency() {
     NOTED.has_analyzed.set(false);
 }
 
-/// A statement is about to be planned or started, and so has been analyzed.
+/// A statement is about to be planned or started, and so has been analyzed; or that may have
+/// failed.
 #[inline]
 pub fn note_analyzed() {
     if NOTED.since.get().is_some() {

@@ -41,9 +41,9 @@ use super::session::{SESSION, memory, relation_of};
 use super::settings;
 use super::waiting::{self, Reason};
 use crate::pg::local::Local;
-use crate::pg::{nesting, plan, plpgsql, quiet, raw, snapshot};
+use crate::pg::{nesting, plan, plpgsql, quiet, raw, snapshot, xact};
 use crate::shared::guc::FollowerReads;
-use hotrow::Trouble;
+use hotrow::{MEMBERS, Trouble};
 use pgrx::pg_sys::{self, Node, NodeTag, Oid, XactEvent};
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
@@ -155,9 +155,19 @@ pub unsafe fn before_run(query: *const pg_sys::QueryDesc) {
     }
 }
 
+/// Before a procedure rolls back: its variables, which it keeps, must not have a value that was
+/// never committed. A transaction that is refused for another reason may begin anew.
+fn before_rollback() {
+    if SESSION.is_dependent() {
+        let_predecessors_end();
+    }
+    waiting::check_member();
+}
+
 /// What PL/pgSQL's plugin calls.
 pub const HOOKS: plpgsql::Hooks = plpgsql::Hooks {
     let_predecessors_end,
+    before_rollback,
     is_bound: || SESSION.is_dependent() || waiting::is_to_fail(),
     dependencies: || SESSION.dependencies.get(),
 };
@@ -280,8 +290,13 @@ pub unsafe fn before_utility(node: *const Node) {
             | NodeTag::T_ClosePortalStmt
             | NodeTag::T_ListenStmt
             | NodeTag::T_NotifyStmt
-            | NodeTag::T_UnlistenStmt
-            | NodeTag::T_LockStmt => true,
+            | NodeTag::T_UnlistenStmt => true,
+            NodeTag::T_LockStmt => {
+                if (*node.cast::<pg_sys::LockStmt>()).nowait {
+                    let_locks_go();
+                }
+                true
+            }
             NodeTag::T_CallStmt => quiet::is_call_quiet(node.cast()),
             NodeTag::T_DoStmt => quiet::is_block_watched(node.cast()),
             _ => false,
@@ -290,6 +305,22 @@ pub unsafe fn before_utility(node: *const Node) {
             before_reading_utility();
         }
     }
+}
+
+/// Before a lock is asked for that must be there at once: lets the predecessors end, and let go
+/// what they have locked, which they do last.
+fn let_locks_go() {
+    let mut awaited = [0; MEMBERS];
+    let predecessors = SESSION.all().filter_map(|(_, m)| m.predecessor());
+    awaited
+        .iter_mut()
+        .zip(predecessors)
+        .for_each(|(place, xid)| *place = xid);
+    let_predecessors_end();
+    awaited
+        .into_iter()
+        .filter(|&xid| xid != 0)
+        .for_each(xact::wait_for_end);
 }
 
 /// The place of `before_others` in PostgreSQL's list of callbacks.

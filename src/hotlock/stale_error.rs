@@ -56,14 +56,17 @@ pub unsafe fn refuse(query: *const pg_sys::QueryDesc, code: Code) {
     // SAFETY: by the contract; its snapshot is null or valid.
     unsafe {
         let snapshot = (*query).snapshot;
-        let stale = match is_twice(code) {
-            true => predecessors::unseen_by(snapshot).find(waits),
-            false => predecessors::stale(snapshot).find(waits),
-        };
-        let Some(membership) = stale else {
+        let (membership, is_true) = if let Some(stale) = predecessors::stale(snapshot).find(waits) {
+            (stale, is_still_so(query, code))
+        } else if is_twice(code)
+            && let Some(unseen) = predecessors::unseen_by(snapshot).find(waits)
+        {
+            // The statement itself follows: it has computed the row from the last versions.
+            (unseen, twice::is_there_still())
+        } else {
             return;
         };
-        if is_still_so(query, code) {
+        if is_true {
             return;
         }
         handover::note_trouble(membership.slot(), Trouble::OwnRow);

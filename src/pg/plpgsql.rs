@@ -89,7 +89,9 @@ pub struct Hooks {
     /// Before a statement that is not quiet, and when a function that has come to depend on a
     /// predecessor returns to an expression.
     pub let_predecessors_end: fn(),
-    /// Whether that would wait, or refuse the transaction.
+    /// Does so before a ROLLBACK, which ends what the transaction is refused for.
+    pub before_rollback: fn(),
+    /// Whether these would wait, or refuse the transaction.
     pub is_bound: fn() -> bool,
     /// How often the session has come to depend on one.
     pub dependencies: fn() -> u64,
@@ -105,6 +107,12 @@ pub fn init(hooks: Hooks) {
 fn wait() {
     if let Some(hooks) = HOOKS.get() {
         (hooks.let_predecessors_end)();
+    }
+}
+
+fn wait_before_rollback() {
+    if let Some(hooks) = HOOKS.get() {
+        (hooks.before_rollback)();
     }
 }
 
@@ -206,7 +214,10 @@ unsafe extern "C-unwind" fn statement_begins(state: *mut State, statement: *mut 
     unsafe {
         let kind = (*statement).kind;
         if is_bound() && !is_quiet(statement, &*state) {
-            wait();
+            match kind {
+                kind::ROLLBACK => wait_before_rollback(),
+                _ => wait(),
+            }
         }
         if kind == kind::WHILE {
             change(state, |frame| frame.loops += 1);

@@ -17,6 +17,7 @@ pub mod kind {
     pub const RETURN: u32 = 11;
     pub const EXECSQL: u32 = 16;
     pub const GETDIAG: u32 = 19;
+    pub const ROLLBACK: u32 = 26;
 }
 
 /// PLpgSQL_datum_type.

@@ -28,7 +28,9 @@ pub enum Point {
     AfterCommitWait,
     /// Those whose updates are in our version cannot leave any more.
     Sealed,
-    /// The transaction is committed and visible, and its commit record is not flushed.
+    /// The transaction is committed and visible, and still in the lists of its rows.
+    Committed,
+    /// It has left them and given its locks back, and its commit record is not flushed.
     Visible,
     /// The transaction has rolled back; those behind it in a row's list are not doomed yet.
     RollingBack,
@@ -106,6 +108,7 @@ fn describe(point: Point) -> (&'static str, bool) {
         Point::BeforeCommitWait => ("before_commit_wait", true),
         Point::AfterCommitWait => ("after_commit_wait", true),
         Point::Sealed => ("sealed", true),
+        Point::Committed => ("committed", false),
         Point::Visible => ("visible", false),
         Point::RollingBack => ("rolling_back", false),
         Point::Doomed => ("doomed", false),

@@ -2,6 +2,8 @@
 //! heap's own callbacks.
 
 use super::swap;
+use crate::pg::buffer::Page;
+use crate::pg::{raw, tuple};
 use pgrx::pg_sys::*;
 
 /// The arguments of `tuple_update` (access/tableam.h), so that they travel as one.
@@ -86,7 +88,7 @@ impl Update {
     /// version of the row.
     pub unsafe fn heap(self) -> TM_Result::Type {
         // SAFETY: heap's routine has every callback.
-        unsafe {
+        let result = unsafe {
             (swap::heap().tuple_update.unwrap_unchecked())(
                 self.rel,
                 self.otid,
@@ -99,7 +101,10 @@ impl Update {
                 self.lockmode,
                 self.indexes,
             )
-        }
+        };
+        // SAFETY: heap has filled the failure in, if there was one.
+        unsafe { tell_command(result, self.rel, self.otid, self.failure) };
+        result
     }
 }
 
@@ -109,9 +114,11 @@ impl Lock {
     /// # Safety
     /// As for `Update::heap`.
     pub unsafe fn heap(self) -> TM_Result::Type {
-        // SAFETY: heap's routine has every callback.
-        unsafe {
-            (swap::heap().tuple_lock.unwrap_unchecked())(
+        // Heap may change the address that it is given.
+        // SAFETY: the caller's address; heap's routine has every callback.
+        let (result, mut tid) = unsafe {
+            let tid = *self.tid;
+            let result = (swap::heap().tuple_lock.unwrap_unchecked())(
                 self.rel,
                 self.tid,
                 self.snapshot,
@@ -121,8 +128,12 @@ impl Lock {
                 self.policy,
                 self.flags,
                 self.failure,
-            )
-        }
+            );
+            (result, tid)
+        };
+        // SAFETY: heap has filled the failure in, if there was one.
+        unsafe { tell_command(result, self.rel, &raw mut tid, self.failure) };
+        result
     }
 }
 
@@ -133,7 +144,7 @@ impl Delete {
     /// As for `Update::heap`.
     pub unsafe fn heap(self) -> TM_Result::Type {
         // SAFETY: heap's routine has every callback.
-        unsafe {
+        let result = unsafe {
             (swap::heap().tuple_delete.unwrap_unchecked())(
                 self.rel,
                 self.tid,
@@ -144,6 +155,43 @@ impl Delete {
                 self.failure,
                 self.changing_part,
             )
+        };
+        // SAFETY: heap has filled the failure in, if there was one.
+        unsafe { tell_command(result, self.rel, self.tid, self.failure) };
+        result
+    }
+}
+
+/// Our own transaction has changed the version before: says with which command. The version that
+/// a group update has replaced has its inserter's command in that place (`group.rs`); ours stands
+/// in the version that we have put there.
+///
+/// # Safety
+/// An open relation, the address of the version, and what heap has said of it.
+#[inline]
+unsafe fn tell_command(
+    result: TM_Result::Type,
+    rel: Relation,
+    tid: ItemPointer,
+    failure: *mut TM_FailureData,
+) {
+    if result != TM_Result::TM_SelfModified {
+        return;
+    }
+    // SAFETY: by the contract; the page is pinned and locked meanwhile. The command of a version is
+    // asked of its inserter only.
+    unsafe {
+        let (old, new) = (tuple::pack(&*tid), tuple::pack(&(*failure).ctid));
+        if new == old || new == 0 {
+            return;
         }
+        let page = Page::pin(rel, new);
+        page.share();
+        if let Some(found) = page.heap_tuple(rel, new)
+            && raw::TransactionIdIsCurrentTransactionId(tuple::raw_xmin(found.t_data))
+        {
+            (*failure).cmax = raw::HeapTupleHeaderGetCmin(found.t_data);
+        }
+        page.release();
     }
 }

@@ -10,7 +10,8 @@
 //! inserter's cmin. The inserter still runs and needs it to see its own version; `heap_update`
 //! would overwrite it with our cmax. So that the same word serves as our cmax too, our command
 //! counter is first brought up to it. Then every later statement of ours has a `curcid` beyond it,
-//! and takes the old version for deleted. A cmax is for nothing else.
+//! and takes the old version for deleted. Nor may the statement itself take our cmax from there,
+//! when it comes to the row once more: see `tell_command` (`call.rs`).
 //!
 //! `CheckForSerializableConflictIn` has nothing to do here: only READ COMMITTED transactions come,
 //! and it returns at once for them.

@@ -10,11 +10,12 @@ fn bump(pair: usize) -> String {
 
 const TABLES: &str = "
     DROP SCHEMA IF EXISTS nearer CASCADE;
-    DROP TABLE IF EXISTS parent, seen CASCADE;
+    DROP TABLE IF EXISTS parent, seen, closed CASCADE;
     CREATE SCHEMA nearer;
     CREATE TABLE parent (n bigint);
     INSERT INTO parent VALUES (1);
     CREATE TABLE seen (n bigint);
+    CREATE TABLE closed (n bigint);
     CREATE OR REPLACE FUNCTION price() RETURNS int LANGUAGE sql AS 'SELECT 1';
     DO $$ BEGIN CREATE ROLE bob; CREATE ROLE keepers; EXCEPTION WHEN OTHERS THEN NULL; END $$;
     GRANT ALL ON SCHEMA nearer TO bob;
@@ -83,6 +84,22 @@ const CASES: &[Case] = &[
         waits: true,
         told: REFUSED,
         seen: ("SELECT sum(n)::bigint FROM nearer.seen", 7),
+    },
+    // Its analysis has failed, which comes by no hook, and it has caught that.
+    Case {
+        leader: "CREATE TABLE nearer.late (n bigint); GRANT ALL ON nearer.late TO bob",
+        follower: "DO $$ BEGIN INSERT INTO late VALUES (7);
+            EXCEPTION WHEN undefined_table THEN NULL; END $$",
+        waits: false,
+        told: REFUSED,
+        seen: ("SELECT sum(n)::bigint FROM nearer.late", 7),
+    },
+    Case {
+        leader: "GRANT INSERT ON closed TO bob",
+        follower: "INSERT INTO closed VALUES (7)",
+        waits: true,
+        told: REFUSED,
+        seen: ("SELECT sum(n)::bigint FROM closed", 7),
     },
     // Commands that hold a statement which has been analyzed with them.
     Case {
@@ -185,6 +202,23 @@ fn what_a_predecessor_defines_holds_for_its_followers() -> Result<()> {
     for (n, case) in CASES.iter().enumerate() {
         run(&server, 1 + n, case).with_context(|| format!("{}; {}", case.leader, case.follower))?;
     }
+    Ok(())
+}
+
+/// As in a block whose client goes back to a savepoint.
+#[test]
+fn a_name_that_was_not_there_yet() -> Result<()> {
+    let server = start_hot(1, &[])?;
+    let bump = bump(1);
+    let (mut leader, mut follower) = (grouped(&server)?, grouped(&server)?);
+    leader.batch_execute(&format!("BEGIN; {bump}; CREATE TABLE late (n int)"))?;
+    follower.batch_execute(&format!("BEGIN; {bump}; SAVEPOINT s"))?;
+    let told = follower.batch_execute("INSERT INTO late VALUES (7)");
+    ensure!(sqlstate(&told) == "42P01", "{told:?}");
+    follower.batch_execute("ROLLBACK TO s")?;
+    leader.batch_execute("COMMIT")?;
+    let told = follower.batch_execute("COMMIT");
+    ensure!(sqlstate(&told) == "40001", "{told:?}");
     Ok(())
 }
 

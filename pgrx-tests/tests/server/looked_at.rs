@@ -4,6 +4,7 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{
     Background, Watchdog, expect_followed, grouped, int, physical_health, sqlstate, start_hot,
+    wait_until,
 };
 
 const LOW: &str = "UPDATE hot SET val = 1 WHERE id = 1";
@@ -141,4 +142,50 @@ fn after_an_error_it_may_follow() -> Result<()> {
     ensure!(int(&mut control, "SELECT val FROM hot")? == 95);
     drop((writer, failed, control));
     dog.finish(physical_health(&server, "hot", "id"))
+}
+
+/// The statement comes to the row twice. The version that it has built on is that of a transaction
+/// which has committed and is still in the row's list. It has that one's command where the executor
+/// asks which command has changed it.
+#[test]
+fn a_row_that_is_found_twice() -> Result<()> {
+    let once = "UPDATE hot SET val = val + 1 FROM (VALUES (1), (1)) q (id) WHERE hot.id = q.id";
+    let merge = "MERGE INTO hot USING (VALUES (1), (1)) q (id) ON hot.id = q.id
+                 WHEN MATCHED THEN UPDATE SET val = val + 1";
+    for (statement, told, val) in [(once, "00000", 102), (merge, "21000", 101)] {
+        let server = start_hot(1, &[("deadlock_timeout", "10min")])?;
+        let dog = Watchdog::new(&server);
+        let mut control = server.connect()?;
+        control.batch_execute("CREATE TABLE log (id int)")?;
+        grouped(&server)?.batch_execute("UPDATE hot SET val = 100 WHERE id = 1")?;
+        control.batch_execute("SELECT pg_advisory_lock(hashtext('txn.committed'))")?;
+        let before = int(&mut control, "SELECT followed FROM txn.stats")?;
+        let log = "INSERT INTO log VALUES (1)";
+        let bump = "UPDATE hot SET val = val + 1 WHERE id = 1";
+        let mut first = begin(&server, &[log, log, log, bump])?;
+        first.batch_execute("SET LOCAL txn.stop_at = 'committed'")?;
+        let first = Background::run(first, "COMMIT")?;
+        wait_until(
+            &mut control,
+            &format!(
+                "SELECT wait_event = 'PgSleep' FROM pg_stat_activity WHERE pid = {}",
+                first.pid
+            ),
+        )?;
+        let second = Background::run(begin(&server, &[])?, statement)?;
+        let has_followed = format!("SELECT followed > {before} FROM txn.stats");
+        wait_until(&mut control, &has_followed)?;
+        control.batch_execute("SELECT pg_advisory_unlock_all()")?;
+        first.end()?.1?;
+        let (mut second, result) = second.end()?;
+        ensure!(sqlstate(&result) == told, "{statement}: {result:?}");
+        second.batch_execute("COMMIT")?;
+        ensure!(
+            int(&mut control, "SELECT val FROM hot")? == val,
+            "{statement}"
+        );
+        drop((second, control));
+        dog.finish(physical_health(&server, "hot", "id"))?;
+    }
+    Ok(())
 }

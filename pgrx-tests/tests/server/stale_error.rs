@@ -298,7 +298,7 @@ fn what_was_offered_is_the_last_one() -> Result<()> {
 /// which is not so when the predecessor has ended.
 #[test]
 fn what_an_index_says_to_the_statement_that_follows() -> Result<()> {
-    let server = start_hot(2, &[("deadlock_timeout", "10min")])?;
+    let server = start_hot(5, &[("deadlock_timeout", "10min")])?;
     let dog = Watchdog::new(&server);
     let mut control = server.connect()?;
     control
@@ -327,6 +327,132 @@ fn what_an_index_says_to_the_statement_that_follows() -> Result<()> {
         second.batch_execute(&upsert)?;
         second.batch_execute("ROLLBACK")?;
     }
+    // It is there still, and says so at once.
+    control.batch_execute(
+        "INSERT INTO hot VALUES (901, 0, 5) ON CONFLICT (id) DO UPDATE SET code = 5;
+         CREATE TABLE log (id int PRIMARY KEY);
+         INSERT INTO log VALUES (1);
+         CREATE FUNCTION log() RETURNS trigger LANGUAGE plpgsql
+             AS $$ BEGIN INSERT INTO log VALUES (NEW.code); RETURN NEW; END $$;
+         CREATE TRIGGER log BEFORE UPDATE OF code ON hot FOR EACH ROW EXECUTE FUNCTION log()",
+    )?;
+    for (row, statement) in [
+        (
+            3,
+            "INSERT INTO hot VALUES (3, 1, 3), (9032, 1, 5)
+             ON CONFLICT (id) DO UPDATE SET val = hot.val + excluded.val",
+        ),
+        (
+            4,
+            "MERGE INTO hot USING (VALUES (4, 4), (9042, 5)) new (id, code) ON hot.id = new.id
+             WHEN MATCHED THEN UPDATE SET val = val + 1
+             WHEN NOT MATCHED THEN INSERT VALUES (new.id, 1, new.code)",
+        ),
+        (5, "UPDATE hot SET val = val + 1, code = 1 WHERE id = 5"),
+    ] {
+        grouped(&server)?.batch_execute(&bump(row))?;
+        let mut first = begin(&server, &[&bump(row)])?;
+        let second = Background::run(begin(&server, &[])?, statement)?;
+        second.wait_until_blocked(&mut control)?;
+        first.batch_execute("COMMIT")?;
+        let (mut second, result) = second.end()?;
+        let told = sqlstate(&result);
+        ensure!(told == "23505", "{statement}: told {told}");
+        second.batch_execute("ROLLBACK")?;
+    }
     drop(control);
     dog.finish(physical_health(&server, "hot", "id"))
+}
+
+const PROCEDURES: &str = "
+    CREATE TABLE sold (val bigint);
+    CREATE PROCEDURE sell(hot_row int, fails bool) LANGUAGE plpgsql AS $$
+    DECLARE again bool;
+    BEGIN
+        LOOP
+            again := false;
+            BEGIN
+                IF fails THEN
+                    fails := false;
+                    RAISE serialization_failure;
+                END IF;
+                UPDATE hot SET val = val + 1 WHERE id = hot_row;
+                UPDATE item SET stock = stock - 1 WHERE id = 1;
+            EXCEPTION WHEN serialization_failure THEN
+                again := true;
+            END;
+            IF again THEN
+                ROLLBACK;
+            ELSE
+                COMMIT;
+                EXIT;
+            END IF;
+        END LOOP;
+    END $$;
+    CREATE PROCEDURE tell(hot_row int) LANGUAGE plpgsql AS $$
+    DECLARE told bigint;
+    BEGIN
+        BEGIN
+            UPDATE hot SET val = val + 1 WHERE id = hot_row RETURNING val INTO told;
+            DELETE FROM seat;
+        EXCEPTION WHEN serialization_failure THEN
+        END;
+        ROLLBACK;
+        INSERT INTO sold VALUES (told);
+    END $$;
+    UPDATE item SET stock = 9 WHERE id = 1";
+
+/// A procedure that tries again by itself, and is refused the first time. It rolls back what was
+/// refused, but does not keep a value that was never committed.
+#[test]
+fn a_procedure_that_tries_again() -> Result<()> {
+    let server = start_hot(3, &[("deadlock_timeout", "10min")])?;
+    let dog = Watchdog::new(&server);
+    let mut control = server.connect()?;
+    control.batch_execute(TABLES)?;
+    control.batch_execute(PROCEDURES)?;
+    // What it evaluates has been evaluated once.
+    let mut second = grouped(&server)?;
+    second.batch_execute("SET txn.hot_threshold = 1000")?;
+    second.batch_execute("CALL sell(3, true)")?;
+    control.batch_execute("UPDATE item SET stock = 0 WHERE id = 1")?;
+    grouped(&server)?.batch_execute(&bump(1))?;
+    let sell = "UPDATE item SET stock = 5 WHERE id = 1";
+    let mut first = begin(&server, &[sell, &bump(1)])?;
+    let second = Background::run(second, "CALL sell(1, false)")?;
+    second.wait_until_blocked(&mut control)?;
+    first.batch_execute("COMMIT")?;
+    let (mut second, result) = second.end()?;
+    result?;
+    drop(first);
+    ensure!(int(&mut control, "SELECT stock::bigint FROM item WHERE id = 1")? == 4);
+
+    grouped(&server)?.batch_execute(&bump(2))?;
+    let mut first = begin(&server, &["UPDATE hot SET val = 100 WHERE id = 2"])?;
+    second.batch_execute("CALL tell(3)")?;
+    control.batch_execute("TRUNCATE sold")?;
+    let second = Background::run(second, "CALL tell(2)")?;
+    second.wait_until_blocked(&mut control)?;
+    first.batch_execute("ROLLBACK")?;
+    let told = second.end()?.1;
+    let sold = int(&mut control, "SELECT count(*) FROM sold WHERE val > 100")?;
+    ensure!(sold == 0 && sqlstate(&told) == "40001", "{sold}: {told:?}");
+    drop((first, control));
+    dog.finish(physical_health(&server, "hot", "id"))
+}
+
+/// The lock of a predecessor is none that the statement finds missing.
+#[test]
+fn a_table_that_a_predecessor_has_locked() -> Result<()> {
+    let server = start_hot(1, &[("deadlock_timeout", "10min")])?;
+    let mut control = server.connect()?;
+    control.batch_execute(TABLES)?;
+    grouped(&server)?.batch_execute(&bump(1))?;
+    let mut first = begin(&server, &["LOCK TABLE seat IN EXCLUSIVE MODE", &bump(1)])?;
+    let second = begin(&server, &[&bump(1)])?;
+    let second = Background::run(second, "LOCK TABLE seat IN EXCLUSIVE MODE NOWAIT")?;
+    second.wait_until_blocked(&mut control)?;
+    first.batch_execute("COMMIT")?;
+    second.end()?.1?;
+    Ok(())
 }

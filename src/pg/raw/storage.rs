@@ -47,6 +47,7 @@ unsafe extern "C-unwind" {
         buffer: *mut Buffer,
         failure: *mut TM_FailureData,
     ) -> TM_Result::Type;
+    pub fn HeapTupleHeaderGetCmin(tuple: HeapTupleHeader) -> CommandId;
     pub fn HeapTupleGetUpdateXid(tuple: HeapTupleHeader) -> TransactionId;
     pub fn heap_hot_search_buffer(
         tid: ItemPointer,

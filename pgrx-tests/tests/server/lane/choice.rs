@@ -5,7 +5,7 @@ use pgserver::Server;
 use postgres::Client;
 use txn_server_tests::{Background, int, read, sqlstate, wait_until};
 
-use super::{bank, declare, is_asleep, session, update, wait_until_asleep};
+use super::{bank, declare, session, update, wait_until_asleep};
 
 /// Has the session refused because of account `id`, in the way that is named.
 fn refuse(server: &Server, client: &mut Client, how: &str, id: i32) -> Result<()> {
@@ -416,5 +416,49 @@ fn who_waits_behind_a_block_that_gets_no_keys() -> Result<()> {
     result?;
     other.batch_execute("COMMIT")?;
     client.end()?.1?;
+    Ok(())
+}
+
+/// What group locking refuses is remembered, too: while COMMIT waits, and while an error does.
+#[test]
+fn what_a_predecessor_takes_along() -> Result<()> {
+    let server = bank(9, &[("deadlock_timeout", "10min")])?;
+    let mut look = server.connect()?;
+    look.batch_execute(
+        "CREATE TABLE item (id int PRIMARY KEY, stock int CHECK (stock >= 0)) USING txn_heap;
+         INSERT INTO item VALUES (1, 0)",
+    )?;
+    let grouped = || -> Result<Client> {
+        let mut client = server.connect()?;
+        client.batch_execute("SET txn.group_lock = on; SET txn.hot_threshold = 0")?;
+        Ok(client)
+    };
+    for (ahead, last, end) in [
+        (update(9), "COMMIT".to_owned(), "ROLLBACK"),
+        (
+            "UPDATE item SET stock = 5".to_owned(),
+            "INSERT INTO item VALUES (1, 1)".to_owned(),
+            "ROLLBACK",
+        ),
+    ] {
+        grouped()?.batch_execute(&update(1))?;
+        let mut first = grouped()?;
+        first.batch_execute("BEGIN")?;
+        first.batch_execute(&ahead)?;
+        first.batch_execute(&update(1))?;
+        let mut second = grouped()?;
+        second.batch_execute("SET txn.reschedule = on")?;
+        second.batch_execute("BEGIN")?;
+        second.batch_execute(&update(1))?;
+        let second = Background::run(second, &last)?;
+        second.wait_until_blocked(&mut look)?;
+        first.batch_execute(end)?;
+        let (mut second, result) = second.end()?;
+        ensure!(sqlstate(&result) == "40001", "{last}: {result:?}");
+        second.batch_execute("ROLLBACK")?;
+        second.batch_execute("BEGIN")?;
+        ensure!(int(&mut second, DECLARED)? > 0, "{last}");
+        second.batch_execute("ROLLBACK")?;
+    }
     Ok(())
 }

@@ -59,13 +59,11 @@ fn update(id: i32) -> String {
 
 /// Waits until that process waits for the end of another one's transaction in the lock manager.
 fn wait_until_asleep(look: &mut Client, pid: i32) -> Result<()> {
-    wait_until(look, &is_asleep(pid))
-}
-
-/// The query that tells whether it does.
-fn is_asleep(pid: i32) -> String {
-    format!(
-        "SELECT count(*) > 0 FROM pg_locks
-         WHERE pid = {pid} AND locktype = 'virtualxid' AND NOT granted"
+    wait_until(
+        look,
+        &format!(
+            "SELECT count(*) > 0 FROM pg_locks
+             WHERE pid = {pid} AND locktype = 'virtualxid' AND NOT granted"
+        ),
     )
 }
