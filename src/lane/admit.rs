@@ -155,6 +155,11 @@ pub fn settle(lane: Lane<'static>) -> Option<usize> {
 /// # Errors
 /// 57014, if the user cancels it; 55P03 after `txn.hot_wait_timeout` or `lock_timeout`.
 pub fn enter(lane: Lane<'static>) -> bool {
+    enter_as(lane, false)
+}
+
+/// As `enter`. `may_leave`: the transaction may leave the lane soon, and go on.
+fn enter_as(lane: Lane<'static>, may_leave: bool) -> bool {
     asleep::await_sleepers(lane);
     release::ask();
     SESSION.is_in.set(true);
@@ -162,8 +167,21 @@ pub fn enter(lane: Lane<'static>) -> bool {
     memory().totals.lane_taken.add(1);
     let items = SESSION.items.borrow();
     let second = process::second();
-    let enter = |lane: Lane<'static>| lane.enter(process::me(), &items, second);
+    let enter = |lane: Lane<'static>| {
+        let me = process::me();
+        lane.may_leave(me, may_leave);
+        lane.enter(me, &items, second)
+    };
     memory().with_lane(lane, enter) == 0
+}
+
+/// The transaction leaves the lane and goes on, when those who sleep until its end have noticed.
+///
+/// # Errors
+/// As of `enter`.
+fn leave_and_go_on(lane: Lane<'static>) {
+    end();
+    asleep::await_sleepers(lane);
 }
 
 /// Waits until the transaction has all its keys, and nobody else writes to them who has not
@@ -191,7 +209,7 @@ pub fn wait_until_held_and_locked(
     for _ in 0..DRAINS {
         if !lock() {
             unlock();
-            end();
+            leave_and_go_on(lane);
             return false;
         }
         lane.hold(me);
@@ -209,7 +227,7 @@ pub fn wait_until_held_and_locked(
     // Others have come each time. From now on they wait, and those who are there are few.
     if !lock() {
         unlock();
-        end();
+        leave_and_go_on(lane);
         return false;
     }
     lane.insist(me);
@@ -232,8 +250,7 @@ pub fn wait_until_held_and_locked(
 /// 57014, if the user cancels it.
 pub fn enter_before(lane: Lane<'static>, until: Instant) -> bool {
     let (me, seat) = (process::me(), lane.seat(process::me()));
-    lane.may_leave(me, true);
-    enter(lane);
+    enter_as(lane, true);
     let rest_ms = || {
         let rest = until.saturating_duration_since(Instant::now());
         rest.as_micros().div_ceil(1000) as u64
@@ -456,7 +473,6 @@ fn leave() {
     let Some(lane) = memory().lane else { return };
     let me = process::me();
     let mut wakes = Wakes::new();
-    lane.may_leave(me, false);
     if lane.seat(me).state() != State::Idle {
         memory().with_lane(lane, |lane| lane.leave(me, |seat| wakes.push(seat)));
     }

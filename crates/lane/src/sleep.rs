@@ -103,6 +103,12 @@ mod tests {
             assert!(lane.has_sleepers(1, 11) && !lane.has_sleepers(0, 10));
             // They sleep until that transaction ends, not the process's next one.
             assert!(!lane.has_sleepers(1, 12));
+            // Nobody sleeps behind one that may go on without its keys.
+            lane.wakes_up(2);
+            lane.may_leave(1, true);
+            assert_eq!(lane.falls_asleep(2, number), None);
+            lane.may_leave(1, false);
+            assert_eq!(lane.falls_asleep(2, number), Some(1));
         };
         shuttle::check_random(move || with_lane(play), 1);
     }
