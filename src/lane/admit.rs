@@ -31,8 +31,8 @@ const DRAINS: u32 = 3;
 const SHORTEST_MS: i32 = 2;
 const LONGEST_MS: i32 = 100;
 /// How many deadlocks a transaction that waits for its keys leaves to the others in them. It looks
-/// for one after each `deadlock_timeout`; who has come last looks after two at most. If it finds one
-/// still, nobody in it can be the victim but those that have declared.
+/// for one after each `deadlock_timeout`; the transaction that has closed the cycle looks after two
+/// at most. If it finds one still, nobody in it can be the victim but those that have declared.
 const LEFT_TO_OTHERS: u32 = 3;
 /// How long the next one stays awake for a transaction that is about to end, in microseconds.
 const AWAKE_US: u64 = 300;

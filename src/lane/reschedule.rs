@@ -91,8 +91,8 @@ pub fn at_begin() {
         return;
     }
     let until = Instant::now() + patience();
-    let hold = |lane| without_lock_timeout(|| admit::enter_before(lane, until));
-    if SESSION.used.declare(hold) {
+    let take = |lane| without_lock_timeout(|| admit::enter_before(lane, until));
+    if SESSION.used.declare(take) {
         SESSION.is_in.set(true);
         memory().totals.lane_rescheduled.add(1);
     }

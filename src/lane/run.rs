@@ -169,12 +169,12 @@ unsafe fn prepare(attempt: i32, is_last: bool) -> bool {
     unsafe {
         let failed = catching(
             || {
-                let hold = |lane| {
+                let take = |lane| {
                     admit::enter(lane);
                     admit::wait_until_held(lane);
                     true
                 };
-                if !USED.declare(hold) && attempt > 1 {
+                if !USED.declare(take) && attempt > 1 {
                     pause(attempt);
                 }
             },

@@ -69,8 +69,8 @@ pub unsafe fn find(name: *const c_char, good: Names) -> Result<Target, Unfit> {
                 return Err(Unfit::NoTable);
             }
             raw::LockRelationOid(oid, SHARED);
-            // Who had it locked may have dropped it, or given its name to another one
-            // (namespace.c: RangeVarGetRelidExtended).
+            // Another session may have dropped the table before it gave the lock back, or have given
+            // the name to another table (namespace.c: RangeVarGetRelidExtended).
             let now = named(parts);
             if now == oid {
                 break look_at(oid);

@@ -10,10 +10,10 @@ const HEAD: &str = "
 ## Aims
 
 What was to be reached on two processors, and what the newest records say; in bold what is short of
-it. Of the shapes of transactions it is H/U, with 64 clients where nothing else is said. pgbench runs
-them in two threads, which take one client's answer after the other; applications are mostly like a
-thread for each. With 256 clients the aim is 0.8 of what stands here; with a standby, or with more
-threads, there was none.
+it. Of the shapes of transactions it is H/U, with 64 clients where nothing else is said. pgbench
+runs them in two threads, which take one client's answer after the other; applications are mostly
+like a thread for each. With 256 clients the aim is 0.8 of what stands here; with a standby, or with
+more threads, there was none.
 
 ";
 
